@@ -16,7 +16,7 @@ import torch
 
 PRELOADED = [
     *("atomizer_io.cli.train", "atomizer_io.training.run", "atomizer_io.training.task", "lightning.pytorch"),
-    *("atomizer_io.cli.predict", "atomizer_io.prediction.rasters", "atomizer_io.prediction.clouds"),
+    *("atomizer_io.cli.predict", "atomizer_io.prediction.rasters", "atomizer_io.prediction.points"),
 ]
 
 

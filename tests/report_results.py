@@ -1,4 +1,4 @@
-"""A folder of made-up results as items write them: the paper's numbers, a little changed, and pictures of nothing."""
+"""A folder of synthetic results as items write them: the paper's numbers, a little changed, and pictures of nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from atomizer_lab.paper.decoding import DECODED, FOLDED, LITERAL, SCORE
 from atomizer_lab.paper.item import summary
-from atomizer_lab.paper.read_outs import ASKED, FOLDED, LITERAL, SCORE
 from atomizer_lab.paper.registry import item
 from atomizer_lab.report import images
 
@@ -48,8 +48,8 @@ def scores(rows: Sequence[str], columns: Sequence[str], seed: int, low: float = 
     return {"numbers": numbers, "steps": 600, "seconds": 300.0}
 
 
-def read_outs() -> dict[str, Any]:
-    """Return the result of a run that reads one checkpoint out in many ways."""
+def decodings() -> dict[str, Any]:
+    """Return the result of a run that decodes with one checkpoint in many ways."""
     rows, numbers = [], {}
     base = {"alpha": None, "settings": {}, "budget": None, "neighbors": 9, "atoms_per_latent": 100}
     changes: list[dict[str, Any]] = [{"atoms_per_latent": kappa} for kappa in (50, 100, 200)]
@@ -57,7 +57,7 @@ def read_outs() -> dict[str, Any]:
     for number, change in enumerate(changes):
         row = {**base, **change, "strategy": "dense", "miou": 0.8 - 0.01 * number, "gflops": {"total": 2.0 + number}}
         rows.append(row)
-        cells = {SCORE: 100 * row["miou"], FOLDED: 2.0 + number, LITERAL: 5.0 + number, ASKED: 100.0}
+        cells = {SCORE: 100 * row["miou"], FOLDED: 2.0 + number, LITERAL: 5.0 + number, DECODED: 100.0}
         numbers[f"dense, κ {row['atoms_per_latent']}, m {row['budget']}, k {row['neighbors']}"] = cells
     decode = {"score": "miou", "atoms_per_latent": 100, "neighbors": 9, "rows": rows}
     return {"numbers": numbers, "decode": decode, "steps": 600, "seconds": 300.0}
@@ -144,11 +144,11 @@ def write_everything(folder: Path, work: Path) -> None:
     write_item(folder, "local-observations", "small", {"0": scores(item("local-observations").paper, small[:2], 1)})
     dates = ("T = 1", "T = 3", "T = 6")
     write_item(folder, "temporal", "small", {"0": scores(("joint", "aggregated"), dates, 2)})
-    rivals = {name: {SCORE: 70.0, FOLDED: 3.0, LITERAL: 3.0, ASKED: 100.0} for name in ("ResNet", "ViT")}
-    write_item(folder, "compute", "small", {"ours": read_outs(), "rivals": {"numbers": rivals}})
-    write_item(folder, "sensitivity", "small", {"ours": read_outs()})
+    baselines = {name: {SCORE: 70.0, FOLDED: 3.0, LITERAL: 3.0, DECODED: 100.0} for name in ("ResNet", "ViT")}
+    write_item(folder, "compute", "small", {"ours": decodings(), "baselines": {"numbers": baselines}})
+    write_item(folder, "sensitivity", "small", {"ours": decodings()})
     write_digits(folder, "small")
-    write_item(folder, "table2", "smoke", {"0": scores(("ResNet", "Atomizer-IO"), ("made-up",), 0)})
+    write_item(folder, "table2", "smoke", {"0": scores(("ResNet", "Atomizer-IO"), ("synthetic",), 0)})
     write_looks(folder, "table2-small", small[:2], models, work)
-    write_looks(folder, "table2-smoke", ("made-up",), models[-1:])
+    write_looks(folder, "table2-smoke", ("synthetic",), models[-1:])
     (folder / "core.json").write_text(json.dumps({"benchmark": "core", "machine": MACHINE, "rows": [{"seconds": 0.1}]}))

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from atomizer_io.models.registry import create_model, list_models, load_model, register_model
     from atomizer_io.prediction.arrays import predict_xarray
     from atomizer_io.prediction.at_positions import predict_at
-    from atomizer_io.prediction.bulk import predict_clouds, predict_scenes
-    from atomizer_io.prediction.cloud_maps import predict_cloud_map
-    from atomizer_io.prediction.clouds import predict_points
-    from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution, Windows
+    from atomizer_io.prediction.bulk import predict_point_clouds, predict_scenes
+    from atomizer_io.prediction.options import Decoding, Execution, PointCloudClasses, PointCloudWindows, Windows
+    from atomizer_io.prediction.point_maps import predict_point_cloud_map
+    from atomizer_io.prediction.points import predict_points
     from atomizer_io.prediction.rasters import predict_raster
     from atomizer_io.prediction.scene_labels import predict_labels
 
@@ -38,8 +38,6 @@ __all__ = [
     "AtomizerError",
     "AtomizerIO",
     "Channel",
-    "CloudClasses",
-    "CloudWindows",
     "Cost",
     "Decoding",
     "Execution",
@@ -47,6 +45,8 @@ __all__ = [
     "Grid",
     "Latents",
     "Model",
+    "PointCloudClasses",
+    "PointCloudWindows",
     "TaskSpec",
     "Windows",
     "create_model",
@@ -56,9 +56,9 @@ __all__ = [
     "list_models",
     "load_model",
     "predict_at",
-    "predict_cloud_map",
-    "predict_clouds",
     "predict_labels",
+    "predict_point_cloud_map",
+    "predict_point_clouds",
     "predict_points",
     "predict_raster",
     "predict_scenes",
@@ -93,17 +93,17 @@ _HOMES = {
     "load_model": "models.registry",
     "register_model": "models.registry",
     "TaskSpec": "data.task_spec",
-    "CloudClasses": "prediction.options",
-    "CloudWindows": "prediction.options",
+    "PointCloudClasses": "prediction.options",
+    "PointCloudWindows": "prediction.options",
     "Decoding": "prediction.options",
     "Execution": "prediction.options",
     "Windows": "prediction.options",
     "predict_xarray": "prediction.arrays",
-    "predict_points": "prediction.clouds",
-    "predict_cloud_map": "prediction.cloud_maps",
+    "predict_points": "prediction.points",
+    "predict_point_cloud_map": "prediction.point_maps",
     "predict_at": "prediction.at_positions",
     "predict_raster": "prediction.rasters",
-    "predict_clouds": "prediction.bulk",
+    "predict_point_clouds": "prediction.bulk",
     "predict_labels": "prediction.scene_labels",
     "predict_scenes": "prediction.bulk",
 }

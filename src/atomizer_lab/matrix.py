@@ -24,6 +24,8 @@ from atomizer_io.texts import parse_json, read_text, write_text
 from atomizer_io.training.config import OLD_KEYS
 from atomizer_io.workers import spawned
 
+# words that results were recorded with, by those that are said today
+RETIRED = {"made-up": "synthetic", "asked, %": "decoded, %"}
 Run = Callable[..., dict[str, Any]]
 
 
@@ -183,6 +185,18 @@ def recorded(value: Any) -> Any:
     return found
 
 
+def present(value: Any) -> Any:
+    """Return what a result file holds in the words of today; the names of files stay."""
+    if isinstance(value, str):
+        for old, new in RETIRED.items():
+            value = value.replace(old, new)
+    elif isinstance(value, list):
+        return [present(entry) for entry in value]
+    elif isinstance(value, Mapping):
+        return {present(key): entry if key == "file" else present(entry) for key, entry in value.items()}
+    return value
+
+
 def is_there(kept: Mapping[str, Any], task: Task) -> bool:
     """Whether the result of a task, with the same arguments, is among those kept."""
     return task.name in kept and recorded(kept[task.name]["arguments"]) == recorded(plain(task.arguments))
@@ -193,7 +207,7 @@ def stored(output: Path) -> dict[str, Any]:
     if not output.exists():
         return {}
     try:
-        runs = parse_json(read_text(output))["runs"]
+        runs = present(parse_json(read_text(output))["runs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AtomizerError(f"{output} is not a file of results ({error}): remove it, or name another") from error
     return dict(runs)

@@ -21,7 +21,7 @@ from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io import point_clouds
-from atomizer_io.io import tile_windows as windows
+from atomizer_io.io import point_windows as windows
 from atomizer_io.io.point_clouds import point_cloud_header, read_point_cloud
 from data import fractal
 from data.fractal import GPS_TIME_S
@@ -373,11 +373,12 @@ def test_windows_hold_every_point(
 
 
 def test_edges_do_not_make_slivers() -> None:
-    near, far, centre = windows.edges(0.0, 50.0, 50.0, 50.0)  # the last point lies on the far edge
-    assert len(near) == 1 and centre.tolist() == [25.0] and np.isinf([near[0], far[0]]).all()
-    assert len(windows.edges(0.0, 50.9, 50.0, 50.0)[0]) == 1 and len(windows.edges(0.0, 52.0, 50.0, 50.0)[0]) == 2
-    assert len(windows.edges(0.0, 500.0, 50.0, 25.0)[0]) == 19
-    assert len(windows.edges(0.0, 1e9, 50.0, 50.0)[0]) == 0 == len(windows.edges(np.nan, 1.0, 50.0, 50.0)[0])
+    axis = windows.Axis.over(0.0, 50.0, 50.0, 50.0)  # the last point lies on the far edge
+    assert axis is not None and axis.centres.tolist() == [25.0] and np.isinf([axis.near[0], axis.far[0]]).all()
+    for length, stride, count in ((50.9, 50.0, 1), (52.0, 50.0, 2), (500.0, 25.0, 19)):
+        axis = windows.Axis.over(0.0, length, 50.0, stride)
+        assert axis is not None and axis.windows == count
+    assert windows.Axis.over(0.0, 1e9, 50.0, 50.0) is None and windows.Axis.over(np.nan, 1.0, 50.0, 50.0) is None
 
 
 def test_a_wrong_header_does_not_lose_points(tmp_path: Path) -> None:

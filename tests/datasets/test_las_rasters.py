@@ -247,9 +247,9 @@ def test_a_quantity_stored_south_up_and_in_degrees(tmp_path: Path) -> None:
 
 
 def test_a_check_reads_the_rasters_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from atomizer_io.io import tile_windows
+    from atomizer_io.io import point_windows
 
-    monkeypatch.setattr(tile_windows, "LEAST_POINTS", 100)
+    monkeypatch.setattr(point_windows, "LEAST_POINTS", 100)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     tile(tmp_path / "tiles" / "a.laz")
     ortho(tmp_path / "tiles" / "images" / "a.tif")

@@ -244,28 +244,19 @@ def make_tiles(folder: Path) -> None:
     make_cloud(folder / "train", "a.laz")
 
 
-def make_cut(folder: Path) -> None:
-    """Make a tile and the cache in which it is cut."""
+def make_store(folder: Path) -> None:
+    """Make a tile and the cache with its store."""
     make_cloud(folder, "a.las")
     cache = TileCache.of(folder / "cache")
     assert cache is not None
-    cache.cut(folder / "a.las", None)
+    cache.store(folder / "a.las", None)
 
 
-def read_cut(folder: Path, out: Path, touched: Path) -> Any:
-    """Read a window from the cache; what is damaged there is cut anew."""
+def read_store(folder: Path, out: Path, touched: Path) -> Any:
+    """Read a window from the cache; what is damaged there is written anew."""
     cache = TileCache.of(folder / "cache")
     assert cache is not None
-    return cache.ask(folder / "a.las", None, lambda tile: tile.read((500000.0, 4000000.0, 500050.0, 4000030.0)).z)
-
-
-def make_reference(folder: Path) -> None:
-    make_cloud(folder, "a.las")
-    PointCloudReference.of_file(folder / "a.las").save(folder / "reference.npy")
-
-
-def read_reference(folder: Path, out: Path, touched: Path) -> Any:
-    return PointCloudReference.load(folder / "reference.npy").packed()
+    return cache.use(folder / "a.las", None, lambda store: store.read((500000.0, 4000000.0, 500050.0, 4000030.0)).z)
 
 
 def make_array(folder: Path) -> None:
@@ -476,8 +467,7 @@ TARGETS: tuple[Target, ...] = (
     Target("laz", partial(make_cloud, name="cloud.laz"), partial(read_points, name="cloud.laz"), share=3),
     Target("copc", make_copc, partial(read_points, name="cloud.copc.laz"), share=2),
     Target("las-folder", make_tiles, partial(read_dataset, dataset="las-folder", **LAS_OPTIONS)),
-    Target("tile cache", make_cut, read_cut, only=("cache/",), sealed=True, output="cache"),
-    Target("cloud reference", make_reference, read_reference, kinds=(".npy",)),
+    Target("tile cache", make_store, read_store, only=("cache/",), sealed=True, output="cache"),
     Target("ply text", partial(make_ply, kind="ascii"), read_points, share=2),
     Target("ply", partial(make_ply, kind="binary_little_endian"), read_points, share=2),
     Target("ply big-endian", partial(make_ply, kind="binary_big_endian"), read_points),

@@ -21,7 +21,6 @@ from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.io.ground import ground_of
 from atomizer_io.io.ply import read_ply
 from atomizer_io.io.point_clouds import read_point_cloud
-from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.raster_sources import open_rasters
 from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tile_cache import TileCache
@@ -201,29 +200,22 @@ def test_a_height_beyond_the_earth_is_refused(tmp_path: Path) -> None:
         read_point_cloud(tmp_path / "a.las")
 
 
-def test_a_stored_reference_is_one_array(tmp_path: Path) -> None:
-    with (tmp_path / "reference.npy").open("wb") as file:
-        np.savez(file, a=np.zeros(3))
-    with pytest.raises(DataError, match="is not the stored reference of a point cloud"):
-        PointCloudReference.load(tmp_path / "reference.npy")
-
-
-def test_a_changed_description_of_a_cut_tile_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_description_of_a_point_store_is_noticed(tmp_path: Path) -> None:
     make_cloud(tmp_path, "a.las")
     cache = TileCache.of(tmp_path / "cache")
     assert cache is not None
     box = (500000.0, 4000000.0, 500050.0, 4000030.0)
-    sound = cache.ask(tmp_path / "a.las", None, lambda tile: tile.read(box).z)
+    sound = cache.use(tmp_path / "a.las", None, lambda store: store.read(box).z)
     (last,) = (tmp_path / "cache").rglob("*.json")
     about = json.loads(last.read_text())
-    about["squares"]["west"] += 10.0
+    about["x_cuts"][0] += 10.0
     last.write_text(json.dumps(about))
     fresh = TileCache.of(tmp_path / "cache")
     assert fresh is not None
     from atomizer_io.io import tile_cache
 
     tile_cache._opened.cache_clear()
-    assert np.array_equal(fresh.ask(tmp_path / "a.las", None, lambda tile: tile.read(box).z), sound)
+    assert np.array_equal(fresh.use(tmp_path / "a.las", None, lambda store: store.read(box).z), sound)
 
 
 def test_messages_can_be_read_on_a_terminal() -> None:

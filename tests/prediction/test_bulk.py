@@ -112,14 +112,14 @@ def test_a_broken_cloud_stops_no_other(tmp_path: Path, lidar: Path, capsys: pyte
 def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:
     one, two = cloud(tmp_path / "a" / "tile.las"), cloud(tmp_path / "b" / "tile.las")
     with pytest.raises(ConfigError, match=r"would both be written as tile\.las"):
-        aio.predict_clouds(lidar, [one, two], tmp_path / "out")
+        aio.predict_point_clouds(lidar, [one, two], tmp_path / "out")
     with pytest.raises(ConfigError, match="is an input of the prediction"):
-        aio.predict_clouds(lidar, [one], tmp_path / "a", execution=Execution(overwrite=True))
+        aio.predict_point_clouds(lidar, [one], tmp_path / "a", execution=Execution(overwrite=True))
     with pytest.raises(ConfigError, match="several outputs are written into a folder"):
-        aio.predict_clouds(lidar, [tmp_path / "a"], tmp_path / "out.laz")
+        aio.predict_point_clouds(lidar, [tmp_path / "a"], tmp_path / "out.laz")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="contains no LAS, LAZ or PLY file"):
-        aio.predict_clouds(lidar, [tmp_path / "empty"], tmp_path / "out")
+        aio.predict_point_clouds(lidar, [tmp_path / "empty"], tmp_path / "out")
     for name in ("../up", "a/b", "", ".hidden", "c:d"):
         with pytest.raises(ConfigError, match="cannot be the name of a scene"):
             aio.predict_scenes(model_folder(), {name: scene(tmp_path)}, tmp_path / "out")

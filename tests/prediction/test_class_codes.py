@@ -26,7 +26,7 @@ from atomizer_io.export.stac import _output
 from atomizer_io.figures.class_colours import class_colours
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.at_positions import predict_at
-from atomizer_io.prediction.las_codes import las_codes
+from atomizer_io.prediction.las_classes import las_codes
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, NAMES, model_folder, read, scene, values, write

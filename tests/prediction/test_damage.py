@@ -20,10 +20,10 @@ from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models import storage
 from atomizer_io.models.base import Cost
 from atomizer_io.prediction import parts_folder as module
-from atomizer_io.prediction.clouds import predict_points
-from atomizer_io.prediction.options import CloudWindows, Decoding, Execution, Windows
+from atomizer_io.prediction.options import Decoding, Execution, PointCloudWindows, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.plans import Plan
+from atomizer_io.prediction.points import predict_points
 from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, quantity_folder, scene
 from processes import command, exit_code, start
@@ -176,7 +176,7 @@ def test_a_damaged_folder_of_a_cloud(tmp_path: Path, classes_of_points: Path) ->
     points = cloud(tmp_path / "in.las")
 
     def again(place: Path, **how):
-        windows, execution = CloudWindows(20.0), Execution(progress=False, **{"resume": True, **how})
+        windows, execution = PointCloudWindows(20.0), Execution(progress=False, **{"resume": True, **how})
         return predict_points(classes_of_points, points, place / "out.las", windows=windows, execution=execution)
 
     for name in ("whole", "state"):
@@ -191,7 +191,10 @@ def test_a_damaged_folder_of_a_cloud(tmp_path: Path, classes_of_points: Path) ->
 
 def test_answers_of_another_cloud_s_parts(tmp_path: Path, classes_of_points: Path) -> None:
     """Parts of a prediction with other options are not mistaken for one's own."""
-    points, how = cloud(tmp_path / "in.las"), {"windows": CloudWindows(20.0), "execution": Execution(progress=False)}
+    points, how = (
+        cloud(tmp_path / "in.las"),
+        {"windows": PointCloudWindows(20.0), "execution": Execution(progress=False)},
+    )
     whole = predict_points(
         classes_of_points, points, tmp_path / "whole.las", decoding=Decoding(cost=Cost(neighbors=2)), **how
     )

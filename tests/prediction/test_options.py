@@ -13,11 +13,14 @@ from atomizer_io.errors import ConfigError
 
 WRONG: list[tuple[str, Callable[[], Any]]] = [
     ("must be a positive number of metres, got inf", lambda: aio.Windows(math.inf)),
-    ("must be a positive number of metres, got 0", lambda: aio.CloudWindows(0)),
+    ("must be a positive number of metres, got 0", lambda: aio.PointCloudWindows(0)),
     ("overlap must be a share of a window from 0 to 0.9, got 1.0", lambda: aio.Windows(overlap=1.0)),
-    ("stride_m must be metres up to the side of a window, 50.0, got 60.0", lambda: aio.CloudWindows(stride_m=60.0)),
+    (
+        "stride_m must be metres up to the side of a window, 50.0, got 60.0",
+        lambda: aio.PointCloudWindows(stride_m=60.0),
+    ),
     ("max_points must be a whole number of at least 1, got 0", lambda: aio.Cost(max_points=0)),
-    ("ask_every_m must be a positive number of metres, got 0", lambda: aio.CloudWindows(ask_every_m=0)),
+    ("ask_every_m must be a positive number of metres, got 0", lambda: aio.PointCloudWindows(ask_every_m=0)),
     ("decode 'x' is not known; use dense, quadtree, zone-probe, sketch", lambda: aio.Decoding("x")),
     ("decode 'calibrated' is not known", lambda: aio.Decoding("calibrated")),
     ("alpha must lie between 0 and 1, got 1", lambda: aio.Decoding(alpha=1.0)),
@@ -33,7 +36,7 @@ def test_what_makes_no_sense_is_refused(message: str, choose: Callable[[], Any])
 
 
 def test_what_is_left_out_has_its_usual_value() -> None:
-    assert aio.CloudWindows(20.0) == aio.CloudWindows(20.0, 10.0)
+    assert aio.PointCloudWindows(20.0) == aio.PointCloudWindows(20.0, 10.0)
     assert aio.Decoding("zone_probe") == aio.Decoding("zone-probe")
     assert aio.Decoding() == aio.Decoding("dense") and aio.Decoding(alpha=0.1).strategy == "calibrated"
     told = list[str]()

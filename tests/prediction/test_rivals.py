@@ -183,13 +183,13 @@ def test_points_are_classified_by_what_reads_points(tmp_path: Path) -> None:
     laspy = pytest.importorskip("laspy")
     path = cloud(tmp_path / "in.las")
     model = made("pixels", channels=LIDAR.with_statistics(np.linspace(0, 20, 99)[None, None]).channels)
-    how: dict[str, Any] = {"windows": aio.CloudWindows(20.0), "execution": QUIET}
+    how: dict[str, Any] = {"windows": aio.PointCloudWindows(20.0), "execution": QUIET}
     product = aio.predict_points(model, path, tmp_path / "out.las", **how)
     assert sum(product.counts.values()) == 300
     found = laspy.read(tmp_path / "out.las")
     total = found.dry + found.wet + found.bare
     np.testing.assert_allclose(total, 1, atol=3e-3)
     assert len(np.unique(found.PredictedClassification)) > 1
-    with pytest.raises(ConfigError, match="unet_small reads rasters only: a cloud"):
+    with pytest.raises(ConfigError, match="unet_small reads rasters only: a point cloud"):
         aio.predict_points(made("unet_small"), path, tmp_path / "b.las", **how)
     assert not list(tmp_path.glob("b.*"))

@@ -15,8 +15,8 @@ from atomizer_io.cli import main
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.biomassters import BioMassters
 from atomizer_io.models.storage import fingerprint
-from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.options import Execution
+from atomizer_io.prediction.points import predict_points
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, model_folder, quantity_folder, scene
 from scenes import forge

@@ -17,7 +17,7 @@ from atomizer_io.training import config
 from atomizer_io.training.config import Run
 from atomizer_io.training.run import seconds
 from atomizer_io.training.splits import open_split
-from atomizer_lab.paper.protocol import DATASETS, INPUTS, Dataset
+from atomizer_lab.paper.columns import DATASETS, INPUTS, PaperDataset
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 BATCH = {
@@ -168,7 +168,7 @@ def test_parts_of_an_unknown_use_are_refused() -> None:
 
 
 @pytest.mark.parametrize("dataset", DATASETS.values(), ids=lambda dataset: dataset.config)
-def test_the_files_of_the_paper_suit_all_its_models(dataset: Dataset) -> None:
+def test_the_files_of_the_paper_suit_all_its_models(dataset: PaperDataset) -> None:
     """Another model is one word on the command line, ``model.preset=ramen``: no setting of a file is in its way."""
     run, task_spec = config.load(CONFIGS / f"{dataset.config}.yaml"), INPUTS[dataset.input].task_spec
     for name in dataset.presets.values():

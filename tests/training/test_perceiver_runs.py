@@ -115,7 +115,7 @@ def test_a_cost_reaches_the_model(tmp_path: Path) -> None:
     )
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    how = {"windows": aio.CloudWindows(20.0), "execution": aio.Execution(progress=False)}
+    how = {"windows": aio.PointCloudWindows(20.0), "execution": aio.Execution(progress=False)}
     found = {}
     for name, cost in (("all", Cost()), ("few", Cost(max_points=10)), ("again", Cost(max_points=10))):
         decoding = aio.Decoding(cost=cost)

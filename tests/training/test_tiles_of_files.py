@@ -70,7 +70,7 @@ def test_the_score_of_a_tile_is_that_of_its_prediction(root: Path, tmp_path: Pat
     codes = {"ground": 2, "vegetation": 5, "building": 6}
     for name in ("d", "e"):
         before, after = root / "test" / f"{name}.laz", tmp_path / f"{name}.laz"
-        aio.predict_points(tmp_path / "model", before, after, classes=aio.CloudClasses(codes=codes, replace=True))
+        aio.predict_points(tmp_path / "model", before, after, classes=aio.PointCloudClasses(codes=codes, replace=True))
         truth, answer = (np.asarray(laspy.read(path).classification) for path in (before, after))
         order = list(NAMES)
         for code, found in zip(truth.tolist(), answer.tolist(), strict=True):

@@ -38,7 +38,7 @@ from atomizer_io.cli.predict_lines import (
 )
 
 if TYPE_CHECKING:
-    from atomizer_io.prediction.options import CloudClasses, Execution
+    from atomizer_io.prediction.options import Execution, PointCloudClasses
 
 # The same as in prediction/engines.py and products.py, which import torch: --help does not wait.
 ENGINES = ("local", "dask")
@@ -159,7 +159,7 @@ def predict(args: argparse.Namespace) -> int:
     """Predict and print what was written."""
     from atomizer_io.errors import ConfigError
     from atomizer_io.prediction.engines import engine
-    from atomizer_io.prediction.options import CloudWindows, Execution, Windows
+    from atomizer_io.prediction.options import Execution, PointCloudWindows, Windows
 
     clouds = args.points is not None
     maps = not clouds or args.output_gsd is not None
@@ -186,8 +186,8 @@ def predict(args: argparse.Namespace) -> int:
     layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
     print(model_line(args.model))
     if clouds:
-        side = CloudWindows().side_m if args.window is None else args.window
-        how |= {"windows": CloudWindows(side, ask_every_m=args.decode_every)}
+        side = PointCloudWindows().side_m if args.window is None else args.window
+        how |= {"windows": PointCloudWindows(side, ask_every_m=args.decode_every)}
         how |= {"rasters": args.raster or (), "crs": args.cloud_crs}
         if maps:
             return run_clouds(args, {**how, "gsd_m": args.output_gsd, "layers": layers})
@@ -203,32 +203,32 @@ def predict(args: argparse.Namespace) -> int:
     return run_rasters(args, {**how, "gsd_m": args.output_gsd, "layers": layers})
 
 
-def classes_of(args: argparse.Namespace, layers: Sequence[str]) -> CloudClasses:
+def classes_of(args: argparse.Namespace, layers: Sequence[str]) -> PointCloudClasses:
     """Return how the classes of points are written."""
     from atomizer_io.errors import ConfigError
-    from atomizer_io.prediction.options import CloudClasses
+    from atomizer_io.prediction.options import PointCloudClasses
 
     unknown = [name for name in layers if name not in (PREVIEW, OLD_PREVIEW)]
     if unknown:
         raise ConfigError(f"layer {unknown[0]!r} is for maps only; beside classified points there may be: {PREVIEW}")
     if args.output.suffix.casefold() in (".tif", ".tiff"):
         raise ConfigError(f"{args.output} is a map, whose pixel size is missing: pass --output-gsd, in metres")
-    return CloudClasses(replace=args.overwrite_classification, picture=bool(layers))
+    return PointCloudClasses(replace=args.overwrite_classification, preview=bool(layers))
 
 
 def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
     """Classify the points of one point cloud or make a map of it; of several, into a folder."""
-    from atomizer_io.prediction.bulk import predict_clouds
-    from atomizer_io.prediction.cloud_maps import predict_cloud_map
-    from atomizer_io.prediction.clouds import predict_points
+    from atomizer_io.prediction.bulk import predict_point_clouds
+    from atomizer_io.prediction.point_maps import predict_point_cloud_map
+    from atomizer_io.prediction.points import predict_points
 
     if len(args.points) > 1 or args.points[0].is_dir() or args.output.is_dir():
         report = functools.partial(report_outcome, decode=how["decoding"].strategy)
         return summarise(
-            predict_clouds(args.model, args.points, args.output, fail_fast=args.fail_fast, report=report, **how)
+            predict_point_clouds(args.model, args.points, args.output, fail_fast=args.fail_fast, report=report, **how)
         )
     if "gsd_m" in how:
-        print_map(predict_cloud_map(args.model, args.points[0], args.output, **how), how["decoding"].strategy)
+        print_map(predict_point_cloud_map(args.model, args.points[0], args.output, **how), how["decoding"].strategy)
     else:
         print_points(predict_points(args.model, args.points[0], args.output, **how), how["decoding"].strategy)
     return 0

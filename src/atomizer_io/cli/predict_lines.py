@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # they import torch, which --help must not wait for
     from atomizer_io.prediction.at_positions import PositionsProduct
     from atomizer_io.prediction.bulk import Outcome
-    from atomizer_io.prediction.clouds import CloudProduct
+    from atomizer_io.prediction.points import PointCloudProduct
     from atomizer_io.prediction.products import RasterProduct
     from atomizer_io.prediction.scene_labels import LabelsProduct
 
@@ -73,14 +73,14 @@ def print_labels(labels: LabelsProduct) -> int:
     return 1 if labels.failed else 0
 
 
-def print_points(product: CloudProduct, decode: str) -> None:
+def print_points(product: PointCloudProduct, decode: str) -> None:
     """Print the line of a classified point cloud."""
     print(points_line(product, decode))
 
 
-def points_line(product: CloudProduct, decode: str) -> str:
+def points_line(product: PointCloudProduct, decode: str) -> str:
     """Return the line of a classified point cloud."""
-    files = ", ".join(str(path) for path in (product.path, product.picture) if path is not None)
+    files = ", ".join(str(path) for path in (product.path, product.preview) if path is not None)
     return f"{product.points:,} points in {product.seconds:.1f} s{decoded_text(product.decoded, None, decode)}: {files}"
 
 

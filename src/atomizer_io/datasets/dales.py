@@ -11,7 +11,7 @@ from atomizer_io.datasets.point_dataset import TileDataset, classes_of, numbers_
 from atomizer_io.errors import DataError
 from atomizer_io.io.point_atoms import HEIGHT_CHANNELS
 from atomizer_io.io.point_clouds import SUFFIXES
-from atomizer_io.io.tile_windows import TileWindow, tile_name
+from atomizer_io.io.point_windows import TileWindow, tile_name
 
 # The published split has no validation: these three of the 29 training tiles are those of superpoint_transformer.
 VAL_TILES = ("5145_54340", "5095_54455", "5110_54475")
@@ -71,5 +71,5 @@ class Dales(TileDataset):
     def read(self, item: TileWindow) -> Sample:
         """Return the sample of one window."""
         scene = self.scene(item, self.tile_points(item))
-        sample = self.points_sample(scene, LABELS.read(classes_of(scene.points), item.path))
+        sample = self.points_sample(item, scene, LABELS.read(classes_of(scene.points), item.path))
         return self.in_tile(sample, item, numbers_of(scene.points))

@@ -19,7 +19,7 @@ from atomizer_io.errors import DataError
 from atomizer_io.io.point_atoms import HEIGHT_CHANNELS
 from atomizer_io.io.point_clouds import Bounds, read_point_cloud
 from atomizer_io.io.point_reference import PointCloudReference
-from atomizer_io.io.tile_windows import TileWindow
+from atomizer_io.io.point_windows import TileWindow
 
 PATCH_M = 50.0
 PIXELS, PIXEL_M = 250, 0.2  # side of an image, and size of its pixels
@@ -130,7 +130,7 @@ class Fractal(PointDataset):
         if item.image is not None:
             image = image_atoms(item.image, scene.centre, self.channels_of_image)
             scene = replace(scene, atoms=scene.atoms + image)
-        return self.points_sample(scene, LABELS.read(classes_of(scene.points), item.path))
+        return self.points_sample(item, scene, LABELS.read(classes_of(scene.points), item.path))
 
 
 def patch_centre(bounds: Bounds) -> tuple[float, float]:

@@ -18,15 +18,15 @@ from atomizer_io.data.task_spec import IGNORE, OTHER_CODES
 from atomizer_io.datasets.dataset import Info, Labels, require
 from atomizer_io.datasets.point_dataset import TileDataset, classes_of, numbers_of
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.io.crs import box_of, parsed_crs
+from atomizer_io.io.crs import parsed_crs
 from atomizer_io.io.ground import NOISE
 from atomizer_io.io.las_classes import UNCLASSIFIED, standard_code
 from atomizer_io.io.overlays import Overlay, frame_of, inside, rasters_in, seen_from
 from atomizer_io.io.point_atoms import HEIGHT_CHANNELS
 from atomizer_io.io.point_clouds import SUFFIXES, point_cloud_header
+from atomizer_io.io.point_windows import TileWindow, numbered
 from atomizer_io.io.raster_folders import ImageFolders, OneOrEach
 from atomizer_io.io.tables import lines, lists_in
-from atomizer_io.io.tile_windows import TileWindow, numbered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -202,16 +202,16 @@ class LasFolder(TileDataset):
     def read(self, item: TileWindow) -> Sample:
         """Return the sample of one window."""
         scene = self.scene(item, self.tile_points(item), colour=self.coloured)
-        box = box_of(scene.positions, self.window_m or 0.0)
-        images = self.rasters(IMAGES, item.path).atoms(frame_of(scene.points, scene.centre), box)
-        scene = replace(scene, atoms=scene.atoms + images)
+        scene = scene.with_images(self.rasters(IMAGES, item.path), self.window_m or 0.0)
         if self.target_rasters is None:
-            sample = self.points_sample(scene, self.labels.read(classes_of(scene.points), item.path))
+            sample = self.points_sample(item, scene, self.labels.read(classes_of(scene.points), item.path))
             return self.in_tile(sample, item, numbers_of(scene.points))
         numbers, positions = self.pixels(item, scene.centre)
         rasters = self.rasters("target", item.path)
         sizes = torch.from_numpy(rasters.pixel_sizes(numbers))
-        sample = Sample.of_points(scene.atoms, positions, rasters.values(numbers), scene.meta, footprint_m=sizes)
+        sample = Sample.of_points(
+            scene.atoms, positions, rasters.values(numbers), self.meta(item, scene), footprint_m=sizes
+        )
         return self.in_tile(sample, item, numbers)
 
 

@@ -13,36 +13,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.datasets.dataset import Dataset, require
 from atomizer_io.errors import DataError
 from atomizer_io.io.point_atoms import (
     HEIGHT_CHANNELS,
     Heights,
-    datum_of,
     height_channels,
-    one_per_cube,
-    point_cloud_atoms,
 )
 from atomizer_io.io.point_clouds import PointCloud
+from atomizer_io.io.point_scene import PointScene
+from atomizer_io.io.point_windows import TileWindow, check_window, find_windows, numbered, read_window, whole_file
 from atomizer_io.io.tile_cache import TileCache
-from atomizer_io.io.tile_windows import TileWindow, check_window, find_windows, numbered, read_window, whole_file
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """The points of a window, what is observed there, and where that is: metres around ``centre``."""
-
-    points: PointCloud
-    atoms: AtomSet
-    centre: tuple[float, float]
-    meta: Meta
-
-    @property
-    def positions(self) -> NDArray[np.float64]:
-        """The positions (P, 2) of the points around the centre, in metres."""
-        return np.stack([self.points.x - self.centre[0], self.points.y - self.centre[1]], axis=1)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -86,22 +68,23 @@ class PointDataset(Dataset):
         *,
         centre: tuple[float, float] | None = None,
         colour: bool = False,
-    ) -> Scene:
+    ) -> PointScene:
         """Return the points of a window as atoms around ``centre``, by default that of the window or of the points."""
         low_x, low_y, high_x, high_y = points.bounds
         centre = centre or item.centre or ((low_x + high_x) / 2, (low_y + high_y) / 2)
-        datum = datum_of(points, coded=self.coded)
-        if self.grid_m is not None:
-            points = points.where(one_per_cube(np.column_stack([points.x, points.y, points.z]), self.grid_m))
-        origin = (centre[0] / points.unit_m, centre[1] / points.unit_m)
-        meta = Meta(item.id, crs=points.crs, origin=origin, extra={"datum_m": datum})
-        bare = Scene(points, AtomSet(), centre, meta)
-        return replace(bare, atoms=point_cloud_atoms(points, bare.positions, datum, colour, self.heights))
+        how: dict[str, Any] = {"heights": self.heights, "coded": self.coded, "grid_m": self.grid_m}
+        return PointScene.of(points, centre, colour=colour, **how)
 
-    def points_sample(self, scene: Scene, target: NDArray[np.int64]) -> Sample:
+    def meta(self, item: TileWindow, scene: PointScene) -> Meta:
+        """Return what is known of a scene besides its points."""
+        unit_m = scene.points.unit_m
+        origin = (scene.centre[0] / unit_m, scene.centre[1] / unit_m)
+        return Meta(item.id, crs=scene.points.crs, origin=origin, extra={"datum_m": scene.datum_m})
+
+    def points_sample(self, item: TileWindow, scene: PointScene, target: NDArray[np.int64]) -> Sample:
         """Return the sample whose queries are the points; acquisition 0 of a scene are its points."""
         sites = {0: torch.arange(len(scene.points))}
-        return Sample.of_points(scene.atoms, scene.positions, target, scene.meta, sites)
+        return Sample.of_points(scene.atoms, scene.positions, target, self.meta(item, scene), sites)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

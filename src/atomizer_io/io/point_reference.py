@@ -6,7 +6,6 @@ area, not on the number of points.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,11 @@ from numpy.typing import NDArray
 from atomizer_io.errors import AtomsError, DataError
 from atomizer_io.io.ground import Ground, LowestPoints, ground_of
 from atomizer_io.io.point_clouds import PointCloud, PointCloudHeader, check_finite, column_chunks, point_cloud_header
-from atomizer_io.io.tables import read_array
 from atomizer_io.progress import progress_bar
 
 Floats = NDArray[np.float64]
 
 LEVELS = 1 << 16  # of intensity
-FORM = 2.0  # of a stored reference
-HEAD = 10  # numbers before the grids of a stored reference
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,40 +118,6 @@ class PointCloudReference:
         return replace(
             point_cloud, height=self.ground.height(point_cloud.x, point_cloud.y, point_cloud.z), intensity_rank=rank
         )
-
-    def packed(self) -> Floats:
-        """Return everything as one row of numbers, from which :meth:`unpacked` makes the same again."""
-        ground, ranks = self.ground, self.ranks
-        head = [FORM, ground.base_m, *ground.origin, ground.cell_m, *ground.elevation.shape]
-        head += [0.0, 0.0, 0.0] if ranks is None else [1.0, ranks.low, ranks.high]
-        return np.concatenate([head, ground.elevation.ravel(), [] if ranks is None else ranks.table])
-
-    @classmethod
-    def unpacked(cls, numbers: Floats) -> PointCloudReference:
-        """Return the reference that :meth:`packed` wrote; other numbers are a ValueError."""
-        form, base, x, y, cell, rows, columns, ranked, low, high = (float(n) for n in numbers[:HEAD])
-        size = int(rows * columns)
-        if form != FORM or len(numbers) != HEAD + size + int(ranked) * LEVELS:
-            raise ValueError("these numbers are no reference of a point cloud")
-        grid = numbers[HEAD : HEAD + size].reshape(int(rows), int(columns)).astype(np.float32)
-        ranks = Ranks(np.array(numbers[HEAD + size :]), low, high) if ranked else None
-        return cls(Ground(grid, base, (x, y), cell), ranks)
-
-    def save(self, path: str | Path) -> None:
-        """Write the reference to a .npy file, completely or not at all."""
-        path = Path(path)
-        temporary = path.with_name(f"{path.stem}.{os.getpid()}.new.npy")
-        np.save(temporary, self.packed())
-        os.replace(temporary, path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> PointCloudReference:
-        """Read what :meth:`save` wrote; a damaged file is a :class:`~atomizer_io.errors.DataError`."""
-        try:
-            return cls.unpacked(read_array(Path(path), "f", ndim=(1,)))
-        except (OSError, ValueError, OverflowError) as error:
-            cause = error.cause if isinstance(error, DataError) else str(error)
-            raise DataError(path, f"is not the stored reference of a point cloud ({cause}): remove it") from error
 
 
 def known(intensity: NDArray[Any] | None) -> NDArray[Any]:

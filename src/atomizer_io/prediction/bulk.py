@@ -15,13 +15,13 @@ from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.point_clouds import SUFFIXES as CLOUDS
 from atomizer_io.io.tables import rows
 from atomizer_io.models.base import Model
-from atomizer_io.prediction.cloud_maps import predict_cloud_map
-from atomizer_io.prediction.clouds import CloudProduct, predict_points
 from atomizer_io.prediction.engines import keep_workers
 from atomizer_io.prediction.finished import CHANGED, READABLE, UNREADABLE, WHOLE, Finished
 from atomizer_io.prediction.las import SUFFIXES
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.parts_folder import is_done
+from atomizer_io.prediction.point_maps import predict_point_cloud_map
+from atomizer_io.prediction.points import PointCloudProduct, predict_points
 from atomizer_io.prediction.products import RasterProduct
 from atomizer_io.prediction.raster_scene import paths_of
 from atomizer_io.prediction.rasters import predict_raster
@@ -48,13 +48,13 @@ class Outcome:
 
     name: str
     path: Path
-    product: RasterProduct | CloudProduct | None = None
+    product: RasterProduct | PointCloudProduct | None = None
     error: Exception | None = None
     note: str = ""
 
 
 Report = Callable[[Outcome], None]
-Task = tuple[Sequence[Path], Path, Callable[..., RasterProduct | CloudProduct]]  # inputs, output, what makes it
+Task = tuple[Sequence[Path], Path, Callable[..., RasterProduct | PointCloudProduct]]  # inputs, output, what makes it
 
 
 def predict_scenes(
@@ -86,7 +86,7 @@ def predict_scenes(
     return _each(model, tasks, Path(folder), execution, fail_fast, report, **how)
 
 
-def predict_clouds(
+def predict_point_clouds(
     model: Model | str | Path,
     clouds: Sequence[str | Path],
     folder: str | Path,
@@ -101,10 +101,10 @@ def predict_clouds(
 
     Outputs have the names of their inputs; COPC becomes plain LAZ, as does PLY. With ``gsd_m`` each cloud becomes a map
     with pixels of so many metres, ``folder/NAME.tif``. As to errors and resuming see :func:`predict_scenes`; further
-    keywords are those of :func:`predict_points`, or of :func:`predict_cloud_map` for maps.
+    keywords are those of :func:`predict_points`, or of :func:`predict_point_cloud_map` for maps.
     """
     tasks: dict[str, Task] = {}
-    for path in found_clouds(clouds):
+    for path in point_cloud_files(clouds):
         name = re.sub(r"(?i)\.(copc\.laz|ply)$", ".laz", path.name)
         name = name if gsd_m is None else f"{Path(name).stem}.tif"
         if name in tasks:
@@ -112,9 +112,9 @@ def predict_clouds(
                 f"{tasks[name][0][0]} and {path} would both be written as {name}: predict them into different folders"
             )
 
-        def make(output: Path, path: Path = path, **how: Any) -> CloudProduct | RasterProduct:
+        def make(output: Path, path: Path = path, **how: Any) -> PointCloudProduct | RasterProduct:
             if gsd_m is not None:
-                return predict_cloud_map(model, path, output, gsd_m=gsd_m, **how)
+                return predict_point_cloud_map(model, path, output, gsd_m=gsd_m, **how)
             return predict_points(model, path, output, **how)
 
         tasks[name] = [path, *paths_of(how.get("rasters", ()))], Path(folder) / name, make
@@ -150,7 +150,7 @@ def read_list(path: Path, *, allow_vrt: bool = False) -> dict[str, list[dict[str
     return found
 
 
-def found_clouds(given: Sequence[str | Path]) -> list[Path]:
+def point_cloud_files(given: Sequence[str | Path]) -> list[Path]:
     """Return the given files, and the LAS, LAZ and PLY files of the given folders."""
     found: list[Path] = []
     for path in map(Path, given):
@@ -225,7 +225,7 @@ def _each(
 def _one(
     name: str,
     output: Path,
-    make: Callable[..., RasterProduct | CloudProduct],
+    make: Callable[..., RasterProduct | PointCloudProduct],
     execution: Execution,
     finished: Finished,
     state: str | None,
@@ -233,7 +233,7 @@ def _one(
     """Make one output and record it; ``state`` is what is wrong with the one that is there, which is replaced then."""
     try:
         product = make(execution=execution if state is None else replace(execution, overwrite=True))
-        files = product.files.values() if isinstance(product, RasterProduct) else (product.path, product.picture)
+        files = product.files.values() if isinstance(product, RasterProduct) else (product.path, product.preview)
         finished.add(output, [path for path in files if path is not None])
     except Exception as error:  # of any kind: the others may be fine
         return Outcome(name, output, error=error)

@@ -19,8 +19,9 @@ from typing import Any
 from atomizer_io.durable import append_line
 from atomizer_io.errors import AtomizerError
 from atomizer_io.io.point_clouds import open_las
+from atomizer_io.io.point_store import CHUNK
 from atomizer_io.io.raster_files import open_raster
-from atomizer_io.prediction.las import CHUNK, SUFFIXES
+from atomizer_io.prediction.las import SUFFIXES
 from atomizer_io.texts import parse_json
 
 RECORD = ".finished.jsonl"

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.las_guard import VLR_BYTES
 from atomizer_io.io.point_clouds import open_las, point_cloud_header
+from atomizer_io.io.point_store import CHUNK
 
 Bytes = NDArray[np.uint8]
 Extra = tuple[str, str, str]  # a dimension that is added: its name, its type (u1 or f4), what it is or its unit
 
-CHUNK = 500_000  # points at once
 COPIED = 16 << 20  # bytes at once
 SUFFIXES = (".las", ".laz")
 LASZIP = ("laszip encoded", 22204)
@@ -54,7 +54,8 @@ class Record:
 class Original:
     """The file that a new one is written like; ``dimensions`` are the names of all values of a point.
 
-    ``tail`` are the pieces behind the points: extended records, or the waveforms of LAS 1.3.
+    ``tail`` are the pieces behind the points: extended records, or the waveforms of LAS 1.3. ``gone`` are those bytes
+    of a stored point that are left out, because an earlier prediction added them.
     """
 
     path: Path
@@ -63,6 +64,7 @@ class Original:
     tail: tuple[Record, ...]
     points: int
     dimensions: tuple[str, ...]
+    gone: tuple[int, ...] = ()
 
     @classmethod
     def read(cls, path: Path, crs: str | None = None) -> Original:
@@ -112,9 +114,10 @@ class Original:
     def bytes_of(self, points: Any) -> Bytes:
         """Return a copy of the points of :meth:`chunks` as they are stored (P, bytes)."""
         raw: Bytes = np.frombuffer(np.ascontiguousarray(points.array), np.uint8).reshape(len(points), -1)
-        if raw.shape[1] != self.record_length:
-            raise DataError(self.path, f"cannot be read: points have {raw.shape[1]} bytes, not {self.record_length}")
-        return raw.copy()
+        length = self.record_length + len(self.gone)
+        if raw.shape[1] != length:
+            raise DataError(self.path, f"cannot be read: points have {raw.shape[1]} bytes, not {length}")
+        return np.delete(raw, self.gone, axis=1) if self.gone else raw.copy()
 
     def copied_record(self, record: Record) -> bytes:
         """Return the bytes of a record before the points."""
@@ -204,9 +207,9 @@ def _head(
     found.append(_vlr(*MAKER, json.dumps(maker).encode(), b"model of the classes"))
     if laz is not None:
         found.append(_vlr(*LASZIP, laz, b"atomizer-io by lazrs"))
-    last = max([_end(record) for record in original.records], default=_header_size(original))
+    last = max([_end(record) for record in original.records], default=header_size(original))
     gap = original.head[last:]
-    header = bytearray(original.head[: _header_size(original)])
+    header = bytearray(original.head[: header_size(original)])
     compressed = original.point_format | (0b1000_0000 if laz is not None else 0)
     start = len(header) + sum(map(len, found)) + len(gap)
     struct.pack_into("<IIBH", header, 96, start, len(found), compressed, length)
@@ -251,7 +254,8 @@ def _vlr(owner: str, number: int, content: bytes, text: bytes) -> bytes:
     return struct.pack("<H16sHH32s", 0, owner.encode(), number, len(content), text) + content
 
 
-def _header_size(original: Original) -> int:
+def header_size(original: Original) -> int:
+    """Return the number of bytes of the header."""
     return int(struct.unpack_from("<H", original.head, 94)[0])
 
 

@@ -10,7 +10,7 @@ from atomizer_io.decoding.options import Decoding
 from atomizer_io.errors import ConfigError
 from atomizer_io.prediction.engines import Engine, ThisProcess
 
-__all__ = ["CloudClasses", "CloudWindows", "Decoding", "Execution", "Windows"]
+__all__ = ["Decoding", "Execution", "PointCloudClasses", "PointCloudWindows", "Windows"]
 
 MOST_OVERLAP = 0.9
 
@@ -30,8 +30,8 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
-class CloudWindows:
-    """How clouds are cut: squares of ``side_m`` metres every ``stride_m`` metres (None: half the side).
+class PointCloudWindows:
+    """How point clouds are split: squares of ``side_m`` metres every ``stride_m`` metres (None: half the side).
 
     All points of a window are observations, and ``Cost.max_points`` says how many of them become context. Every point
     is asked; in a very dense cloud one in each cube of ``ask_every_m`` metres will do, and the others get the mean of
@@ -58,21 +58,22 @@ class CloudWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class CloudClasses:
+class PointCloudClasses:
     """How the classes of points are written.
 
     ``codes`` are LAS codes by class name, where others are wanted than those of
-    :func:`~atomizer_io.prediction.las_codes.las_codes`. ``replace`` puts them into ``classification`` instead of a new
-    dimension ``PredictedClassification``. ``probabilities`` adds the probability of each class and the entropy. Points
-    whose class in the file is among ``leave_out`` (FRACTAL: 65 and 66, noise) keep it, and the model does not see them.
-    ``picture`` also draws the cloud from above and as a cross-section, beside the output (``classified.png``).
+    :func:`~atomizer_io.prediction.las_classes.las_codes`. ``replace`` puts them into ``classification`` instead of a
+    new dimension ``PredictedClassification``. ``probabilities`` adds the probability of each class and the entropy.
+    Points whose class in the file is among ``leave_out`` (FRACTAL: 65 and 66, noise) keep it, and the model does not
+    see them.
+    ``preview`` also draws the points from above and as a cross-section, beside the output (``classified.png``).
     """
 
     codes: Mapping[str, int] | None = None
     replace: bool = False
     probabilities: bool = True
     leave_out: tuple[int, ...] = ()
-    picture: bool = False
+    preview: bool = False
 
 
 @dataclass(frozen=True, slots=True)

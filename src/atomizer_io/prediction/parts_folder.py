@@ -158,7 +158,7 @@ class PartsFolder:
             folder = path.is_dir() and not path.name.startswith(MODEL)
             if NEW in path.name or path.is_symlink() or not (path.is_file() or path.is_dir()) or folder:
                 if NEW not in path.name:
-                    self._warn(path.name)
+                    self.warn_damaged(path.name)
                 _remove(path)
 
     def __enter__(self) -> PartsFolder:
@@ -253,7 +253,7 @@ class PartsFolder:
         if good:
             self._sound.add(name)
         else:
-            self._warn(name)
+            self.warn_damaged(name)
             _remove(path)
         return good
 
@@ -266,7 +266,8 @@ class PartsFolder:
                 length -= len(piece)
         return found.digest()
 
-    def _warn(self, name: str) -> None:
+    def warn_damaged(self, name: str) -> None:
+        """Warn once that a part is damaged."""
         if not self._warned:
             warnings.warn(f"{self.folder}: {name} is damaged; damaged parts are computed again", stacklevel=4)
         self._warned = True
@@ -278,7 +279,7 @@ class PartsFolder:
             return None
         summary = self._finished()
         if summary is None:
-            self._warn(FINISHED)
+            self.warn_damaged(FINISHED)
             path.unlink()
             return None
         self._move()

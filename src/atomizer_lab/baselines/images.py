@@ -18,7 +18,8 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Queries
 from atomizer_io.errors import ConfigError, listed
-from atomizer_io.models.base import Cost, Model, in_units
+from atomizer_io.models.base import Cost, in_units
+from atomizer_lab.baselines.configured import Configured
 from atomizer_lab.baselines.flops import counted
 from atomizer_lab.baselines.rasterise import RasterisedScene, check_rasters, pixels_of, rasterise
 
@@ -101,7 +102,7 @@ class ToImage:
         return F.pad(x, (0, right, 0, below))
 
 
-class ImageModel(Model, abc.ABC):
+class ImageModel(Configured, abc.ABC):
     """A model that answers for images, those of one size together."""
 
     least_side_px = 128

@@ -6,9 +6,9 @@ Shapes: B samples, T dates, C channels, H × W pixels, M queries.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,10 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.grid import Grid
 from atomizer_io.data.sample import Queries
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomsError, UnknownChannelError
-from atomizer_io.models.base import Model, in_units
+from atomizer_io.models.base import in_units
+from atomizer_lab.baselines.configured import Configured
 from atomizer_lab.baselines.flops import counted
 from atomizer_lab.baselines.rasterise import RasterisedScene, check_rasters, grid_over
 
@@ -52,9 +54,9 @@ class Spectrum:
 class ModalityInput:
     """The values (T, C, H, W) and days (T,) of each modality, and ``fixed``: what the network must know besides.
 
-    Samples with equal shapes and ``fixed`` go through the network together. ``output`` is the grid of the answers for
-    a dense task, and query m is number ``pixel_M[m]`` of what the network answers; ``asked_Q`` are those parts of the
-    output that are wanted at all, if the network can leave out others.
+    Samples with equal shapes and ``fixed`` go through the network together. ``output`` is the grid of the
+    outputs of a dense task, and query m is number ``pixel_M[m]`` of them; ``queried_Q`` are those parts of the output
+    that are needed at all, if the network can leave out others.
     """
 
     values: tuple[Tensor, ...]
@@ -62,7 +64,7 @@ class ModalityInput:
     fixed: tuple[Any, ...]
     output: Size | None = None
     pixel_M: Tensor | None = None
-    asked_Q: Tensor | None = None
+    queried_Q: Tensor | None = None
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -70,14 +72,38 @@ class ModalityInput:
         return tuple(values.shape for values in self.values), self.fixed, self.output
 
 
-class ModalityModel(Model, abc.ABC):
+class ModalityModel(Configured, abc.ABC):
     """A model whose ``network`` takes a list of tensors (:meth:`arguments`), ``fixed`` and ``output`` of inputs.
 
-    The network answers with (B, outputs) for scenes and (B, answers, outputs) for dense tasks.
+    The network returns (B, outputs) for scenes and (B, queries, outputs) for dense tasks.
     """
 
     whole_maps = True
     network: nn.Module
+    usual_codes: ClassVar[tuple[str, ...]]  # of channels without a wavelength
+
+    @staticmethod
+    @abc.abstractmethod
+    def code_of(channel: Channel) -> str:
+        """Return what a channel without a wavelength is known by."""
+
+    @classmethod
+    def adapted(cls, task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``settings`` with a learned code for each channel that has no wavelength and is not usual."""
+        own = {cls.code_of(channel) for channel in task_spec.channels if channel.wavelength_um is None}
+        return {"learned_channels": tuple(sorted(own - set(cls.usual_codes))), **settings}
+
+    @property
+    @abc.abstractmethod
+    def codes(self) -> tuple[str, ...]:
+        """The channels without a wavelength that the network has codes for, in their order."""
+
+    def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
+        """Return the channels that have neither a wavelength nor a code that was learned."""
+        learned = {self.code_of(channel) for channel in self.task_spec.channels if channel.wavelength_um is None}
+        if not self.task_spec.channels:  # an untrained model: all that it has room for
+            learned = set(self.codes)
+        return [c for c in channels if c.wavelength_um is None and self.code_of(c) not in learned]
 
     def arguments(self, inputs: Sequence[ModalityInput]) -> list[Tensor]:
         """Return the tensors that the network takes for inputs of one kind: values, then days of all modalities."""
@@ -86,23 +112,23 @@ class ModalityModel(Model, abc.ABC):
         return values + days
 
     def predict(self, inputs: Sequence[ModalityInput]) -> list[Tensor]:
-        """Return an answer per query or scene; samples of one kind go through the network together."""
-        answers: list[Tensor] = [torch.empty(0)] * len(inputs)
+        """Return the outputs at the queries, or for the scene; samples of one kind go through the network together."""
+        predictions: list[Tensor] = [torch.empty(0)] * len(inputs)
         kinds: dict[tuple[Any, ...], list[int]] = {}
         for number, sample in enumerate(inputs):
             kinds.setdefault(sample.kind, []).append(number)
         weight = next(self.parameters())
         for numbers in kinds.values():
             alike = [inputs[number] for number in numbers]
-            given = self.arguments(alike)
-            moved = [x.to(weight.device, weight.dtype if x.is_floating_point() else None) for x in given]
+            tensors = self.arguments(alike)
+            moved = [x.to(weight.device, weight.dtype if x.is_floating_point() else None) for x in tensors]
             for number, out in zip(numbers, self.network(moved, alike[0].fixed, alike[0].output), strict=True):
                 pixel_M = inputs[number].pixel_M
-                answers[number] = in_units(out if pixel_M is None else out[pixel_M.to(out.device)], self.task_spec)
-        return answers
+                predictions[number] = in_units(out if pixel_M is None else out[pixel_M.to(out.device)], self.task_spec)
+        return predictions
 
     def flops(self, inputs: Sequence[ModalityInput]) -> float:
-        """Return the operations of convolutions, matrix products and attention, by running without numbers."""
+        """Return the FLOPs of convolutions, matrix products and attention, by running without numbers."""
         return sum(
             counted(_Fixed(self.network, sample.fixed, sample.output), *self.arguments([sample])) for sample in inputs
         )

@@ -10,8 +10,8 @@ Shapes: B scenes, L latents, D width.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any, ClassVar, Self
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,18 +24,19 @@ from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.layers import SelfAttention
 from atomizer_io.models.atomizer.tokenizer import Tokenizer
 from atomizer_io.models.atomizer.tokens import describing, unreadable
-from atomizer_io.models.base import Capabilities, Cost, Model, Preset, in_units
-from atomizer_io.models.settings import settings_from
+from atomizer_io.models.base import Capabilities, Cost, Preset, in_units
+from atomizer_lab.baselines.configured import Configured
 from atomizer_lab.baselines.perceiver_parts import AtomReader, Decoder, PerceiverSettings
 from atomizer_lab.baselines.perceiver_scene import PerceiverInput, PerceiverPreparer, PerceiverWindows
 
 TOGETHER = 64  # scenes or windows whose latents are processed together
 
 
-class PerceiverIO(Model):
+class PerceiverIO(Configured):
     """The generic rival of the paper: it knows what atoms are, but has no place for where they are but their tokens."""
 
     family = "perceiver_io"
+    Settings = PerceiverSettings
     capabilities = Capabilities(cost=("budget", "max_points"), new_channels=True, points=True)
     presets: ClassVar = {
         "perceiver_io_seg": Preset(),  # 34.5 M in the paper
@@ -48,8 +49,7 @@ class PerceiverIO(Model):
     }
 
     def __init__(self, task_spec: TaskSpec, settings: PerceiverSettings, preset: str | None = None) -> None:
-        super().__init__(task_spec, preset)
-        self.chosen = settings
+        super().__init__(task_spec, settings, preset)
         if self.crop_m is not None:
             settings = self.chosen = replace(settings, position_scale_m=self.crop_m / 2)
         described = AtomizerConfig(learned_channels=settings.learned_channels, site_fields=settings.site_fields)
@@ -63,11 +63,6 @@ class PerceiverIO(Model):
         self.head = None if task_spec.dense else Head(settings.width, task_spec)
 
     @classmethod
-    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
-        """Return a Perceiver-IO with fresh weights."""
-        return cls(task_spec, settings_from(PerceiverSettings, settings), preset)
-
-    @classmethod
     def adapted(cls, task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with the scale of positions and what tokens have to describe; clouds get point tokens."""
         found: dict[str, Any] = {} if task_spec.extent_m is None else {"position_scale_m": task_spec.extent_m / 2}
@@ -75,10 +70,6 @@ class PerceiverIO(Model):
         if task_spec.point_density is not None or LIDAR.channels[0].sensor in sensors:
             found["point_tokens"] = True
         return {**found, **describing(task_spec, settings)}
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
-        return asdict(self.chosen)
 
     def keep_cost(self, cost: Cost) -> None:
         """Make these counts the model's own; None leaves a count as it is."""

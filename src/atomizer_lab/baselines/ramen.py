@@ -6,9 +6,8 @@ Shapes: B samples, T dates, C channels, h × w tokens of a modality, L = h·w, D
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +19,6 @@ from atomizer_io.data.sample import Queries
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.base import Capabilities, Cost, Preset
-from atomizer_io.models.settings import settings_from
 from atomizer_lab.baselines.modalities import (
     ModalityInput,
     ModalityModel,
@@ -143,6 +141,9 @@ class Ramen(ModalityModel):
     """RAMEN for maps and scenes: any rasters, channels by wavelength or learned code, several dates by an L-TAE."""
 
     family = "ramen"
+    Settings = RamenSettings
+    usual_codes = (*RADAR, *RELIEF)
+    code_of = staticmethod(code_of)
     capabilities = Capabilities(new_channels=True)
     least_side_px = 64
     presets: ClassVar = {
@@ -151,8 +152,7 @@ class Ramen(ModalityModel):
     }
 
     def __init__(self, task_spec: TaskSpec, settings: RamenSettings, preset: str | None = None) -> None:
-        super().__init__(task_spec, preset)
-        self.chosen = settings
+        super().__init__(task_spec, settings, preset)
         self.network = RamenNetwork(
             settings.width,
             settings.depth,
@@ -169,21 +169,6 @@ class Ramen(ModalityModel):
         """Whether it reads several dates."""
         return self.task_spec.dense if self.chosen.temporal is None else self.chosen.temporal
 
-    @classmethod
-    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
-        """Return a RAMEN with fresh weights."""
-        return cls(task_spec, settings_from(RamenSettings, settings), preset)
-
-    @classmethod
-    def adapted(cls, task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with a learned code for each channel that has no wavelength and is not usual."""
-        own = {code_of(channel) for channel in task_spec.channels if channel.wavelength_um is None}
-        return {"learned_channels": tuple(sorted(own - {*RADAR, *RELIEF})), **settings}
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
-        return asdict(self.chosen)
-
     @property
     def codes(self) -> tuple[str, ...]:
         """The channels without a wavelength that the network has codes for, in their order."""
@@ -195,10 +180,3 @@ class Ramen(ModalityModel):
         return ToTokens(
             self.task_spec.channels, self.codes, self.chosen.encoding_m, self.task_spec.dates, temporal=self.temporal
         )
-
-    def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
-        """Return the channels that have neither a wavelength nor a code that was learned."""
-        learned = {code_of(channel) for channel in self.task_spec.channels if channel.wavelength_um is None}
-        if not self.task_spec.channels:  # an untrained model: all that it has room for
-            learned = set(self.codes)
-        return [c for c in channels if c.wavelength_um is None and code_of(c) not in learned]

@@ -5,16 +5,15 @@ Shapes: B scenes, T dates, C channels, D features, H × W pixels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.base import Preset
-from atomizer_io.models.settings import settings_from
 from atomizer_lab.baselines.batch_norm import BatchNorm2d
 from atomizer_lab.baselines.dates import LINEAR, MEAN, MergedDates, check_dates, dates_read
 from atomizer_lab.baselines.images import ImageModel, ToImage, check_gsd
@@ -140,6 +139,7 @@ class ResNetModel(ImageModel):
     """A ResNet for maps and for scenes. Its channels are those of the training data; others are an error."""
 
     family = "resnet"
+    Settings = ResNetSettings
     presets: ClassVar = {
         "resnet50": Preset(),  # 37.3 M for maps, 23.6 M for scenes
         "resnet50_temporal": Preset({"temporal": LINEAR, "num_dates": 6}),
@@ -147,19 +147,9 @@ class ResNetModel(ImageModel):
     }
 
     def __init__(self, task_spec: TaskSpec, settings: ResNetSettings, preset: str | None = None) -> None:
-        super().__init__(task_spec, preset)
-        self.chosen = settings
+        super().__init__(task_spec, settings, preset)
         made = DenseResNet if task_spec.dense else SceneResNet
         self.whole = made(max(1, len(task_spec.channels)), task_spec.num_outputs, settings)
-
-    @classmethod
-    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
-        """Return a ResNet with fresh weights."""
-        return cls(task_spec, settings_from(ResNetSettings, settings), preset)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
-        return asdict(self.chosen)
 
     def network(self) -> nn.Module:
         """Return the trunk with its decoder or head."""

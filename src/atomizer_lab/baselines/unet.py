@@ -5,9 +5,9 @@ Shapes: B images, C channels, H × W pixels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.base import Preset
-from atomizer_io.models.settings import settings_from
 from atomizer_lab.baselines.images import Image, ImageModel, ToImage, check_gsd
 
 
@@ -71,26 +70,17 @@ class UNet(ImageModel):
     """A UNet for maps of classes or quantities. Its channels are those of the training data; others are an error."""
 
     family = "unet"
+    Settings = UNetSettings
     presets: ClassVar = {
         "unet": Preset(),  # 31 M, the usual widths
         "unet_small": Preset({"widths": (16, 32, 64, 128)}),  # 0.5 M, for a CPU
     }
 
     def __init__(self, task_spec: TaskSpec, settings: UNetSettings, preset: str | None = None) -> None:
-        super().__init__(task_spec, preset)
+        super().__init__(task_spec, settings, preset)
         if not task_spec.dense:
             raise ConfigError(f"a UNet answers at positions, but the task is {task_spec.task}: use another model")
-        self.chosen = settings
         self.trunk = Trunk(max(1, len(task_spec.channels)), task_spec.num_outputs, settings.widths)
-
-    @classmethod
-    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
-        """Return a UNet with fresh weights."""
-        return cls(task_spec, settings_from(UNetSettings, settings), preset)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
-        return asdict(self.chosen)
 
     def network(self) -> Trunk:
         """Return the convolutions."""

@@ -1,14 +1,14 @@
 """UniverSat: every sensor on its own grid, channels by their wavelength, dates by their day, absent channels left out.
 
-Shapes: T dates, C channels, H × W pixels, M queries, Q tokens that are asked for.
+Shapes: T dates, C channels, H × W pixels, M queries, Q tokens that are queried.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +22,6 @@ from atomizer_io.data.sample import Queries
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.base import Capabilities, Cost, Preset
-from atomizer_io.models.settings import settings_from
 from atomizer_lab.baselines.modalities import (
     ModalityInput,
     ModalityModel,
@@ -39,7 +38,7 @@ from atomizer_lab.baselines.universat_network import Layout, PatchEncoder, Unive
 CODES = ("VV", "VH", "VV-VH", "HH", "HV", "HH-HV", "height", "elevation")  # channels without a wavelength
 ORBITS = ("ASC_", "DSC_")  # of Sentinel-1: modalities of their own with the same codes
 PIXELS_PER_PATCH = 4
-SQUARE_PX = 16  # of the squares that large maps are cut to in training
+CROP_PX = 16  # side of the crops of large maps in training
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class ToPatches:
             return prepared
         areas = [math.prod(layout.pixel_m) for layout in layouts]
         best = areas.index(min(areas))
-        return self.asked(prepared, scenes[best].grid, values[best].shape[-2:], queries.positions)
+        return self.queried(prepared, scenes[best].grid, values[best].shape[-2:], queries.positions)
 
     def layout(self, channels: Sequence[Channel], grid: Grid, patch_m: float) -> Layout:
         """Return how the network is to read these channels on this grid."""
@@ -116,14 +115,14 @@ class ToPatches:
         patch = tuple(max(int(patch_m / size + 1e-6) // side, 1) * side for size in (down, across))
         return Layout(Spectrum.of(channels, self.codes, code_of), (patch[0], patch[1]), (down, across))
 
-    def asked(self, prepared: ModalityInput, grid: Grid, size: Sequence[int], positions_M2: Tensor) -> ModalityInput:
+    def queried(self, prepared: ModalityInput, grid: Grid, size: Sequence[int], positions_M2: Tensor) -> ModalityInput:
         """Return ``prepared`` with the tokens, and pixels in them, of the finest ``grid`` that positions lie in."""
         stride, pixel_M = self.settings.stride, pixels_of(grid, positions_M2)
         row, column = pixel_M // grid.width, pixel_M % grid.width
         output = (-(-size[0] // stride), -(-size[1] // stride))
-        asked_Q, place_M = (row // stride * output[1] + column // stride).unique(return_inverse=True)
+        queried_Q, place_M = (row // stride * output[1] + column // stride).unique(return_inverse=True)
         within_M = row % stride * stride + column % stride
-        return replace(prepared, output=output, asked_Q=asked_Q, pixel_M=place_M * stride**2 + within_M)
+        return replace(prepared, output=output, queried_Q=queried_Q, pixel_M=place_M * stride**2 + within_M)
 
 
 def orbit_of(channel: Channel) -> str:
@@ -147,6 +146,9 @@ class UniverSat(ModalityModel):
     """UniverSat for maps and scenes: any sensors, pixel sizes and dates, channels by wavelength or learned code."""
 
     family = "universat"
+    Settings = UniverSatSettings
+    usual_codes = CODES
+    code_of = staticmethod(code_of)
     capabilities = Capabilities(new_channels=True)
     presets: ClassVar = {
         "universat": Preset(),  # 36.1 M, the paper's
@@ -154,8 +156,7 @@ class UniverSat(ModalityModel):
     }
 
     def __init__(self, task_spec: TaskSpec, settings: UniverSatSettings, preset: str | None = None) -> None:
-        super().__init__(task_spec, preset)
-        self.chosen = settings
+        super().__init__(task_spec, settings, preset)
         codes = len(CODES) + len(settings.learned_channels)
         self.network = UniverSatNetwork(
             PatchEncoder(settings.width, settings.heads, settings.subpatch, codes),
@@ -165,44 +166,26 @@ class UniverSat(ModalityModel):
             settings.stride**2 if task_spec.dense else 1,
             settings.train_skip,
         )
-        if not task_spec.dense:  # scenes are answered without these, which are counted all the same
+        if not task_spec.dense:  # scenes are classified without these, which are counted all the same
             self.network.decoder.requires_grad_(False)
             self.network.encoder.sub.requires_grad_(False)
 
-    @classmethod
-    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
-        """Return a UniverSat with fresh weights."""
-        return cls(task_spec, settings_from(UniverSatSettings, settings), preset)
-
-    @classmethod
-    def adapted(cls, task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with a learned code for each channel that has no wavelength and is not usual."""
-        own = {code_of(channel) for channel in task_spec.channels if channel.wavelength_um is None}
-        return {"learned_channels": tuple(sorted(own - set(CODES))), **settings}
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
-        return asdict(self.chosen)
-
     @property
     def crop_m(self) -> float | None:
-        """The side of training squares in metres: small, as steps are slow; None where a scene gets one answer."""
+        """The side of training crops in metres: small, as steps are slow; None where a scene gets one prediction."""
         pixel_m = self.task_spec.pixel_m
-        return None if pixel_m is None or not self.task_spec.dense else SQUARE_PX * pixel_m
+        return None if pixel_m is None or not self.task_spec.dense else CROP_PX * pixel_m
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The channels without a wavelength that the network has codes for, in their order."""
+        return (*CODES, *self.chosen.learned_channels)
 
     def preparer(self) -> ToPatches:
         """Return what rasterises each modality of a sample."""
-        codes = (*CODES, *self.chosen.learned_channels)
-        return ToPatches(self.task_spec.channels, codes, self.chosen, self.task_spec.dates)
-
-    def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
-        """Return the channels that have neither a wavelength nor a code that was learned."""
-        learned = {code_of(channel) for channel in self.task_spec.channels if channel.wavelength_um is None}
-        if not self.task_spec.channels:  # an untrained model: all that it has room for
-            learned = {*CODES, *self.chosen.learned_channels}
-        return [c for c in channels if c.wavelength_um is None and code_of(c) not in learned]
+        return ToPatches(self.task_spec.channels, self.codes, self.chosen, self.task_spec.dates)
 
     def arguments(self, inputs: Sequence[ModalityInput]) -> list[Tensor]:
-        """Return values and days of all modalities, and for dense tasks the tokens (B, Q) that are wanted."""
-        asked = [sample.asked_Q for sample in inputs if sample.asked_Q is not None]
-        return super().arguments(inputs) + ([pad_sequence(asked, batch_first=True)] if asked else [])
+        """Return values and days of all modalities, and for dense tasks the tokens (B, Q) that are queried."""
+        queried = [sample.queried_Q for sample in inputs if sample.queried_Q is not None]
+        return super().arguments(inputs) + ([pad_sequence(queried, batch_first=True)] if queried else [])

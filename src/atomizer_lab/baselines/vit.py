@@ -6,9 +6,9 @@ Shapes: B scenes, T dates, S = B·T images, C channels, H × W pixels, L patches
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,6 @@ from atomizer_io.data.sample import Queries
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.base import Cost, Preset
-from atomizer_io.models.settings import settings_from
 from atomizer_lab.baselines.dates import L_TAE, LINEAR, MEAN, MergedDates, check_dates, dates_read
 from atomizer_lab.baselines.images import Image, ImageModel, ToImage, check_gsd
 from atomizer_lab.baselines.rasterise import check_rasters, rasterise
@@ -179,6 +178,7 @@ class ViTModel(ImageModel):
     """A vision transformer for maps and for scenes, with the channels of the training data; others are an error."""
 
     family = "vit"
+    Settings = ViTSettings
     presets: ClassVar = {
         "vit_small": Preset(),  # 30.3 M for maps
         "vit_small_patch8": Preset({"patch_px": 8, "image_px": 64}),  # 21.7 M for small scenes
@@ -191,19 +191,9 @@ class ViTModel(ImageModel):
     }
 
     def __init__(self, task_spec: TaskSpec, settings: ViTSettings, preset: str | None = None) -> None:
-        super().__init__(task_spec, preset)
-        self.chosen = settings
+        super().__init__(task_spec, settings, preset)
         made = DenseViT if task_spec.dense else SceneViT
         self.whole = made(max(1, len(task_spec.channels)), task_spec.num_outputs, settings)
-
-    @classmethod
-    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
-        """Return a vision transformer with fresh weights."""
-        return cls(task_spec, settings_from(ViTSettings, settings), preset)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
-        return asdict(self.chosen)
 
     def network(self) -> nn.Module:
         """Return the trunk with its decoder or head."""

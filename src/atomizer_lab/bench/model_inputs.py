@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,15 +15,15 @@ from atomizer_io.data.sample import Queries, queries_at
 from atomizer_io.data.sensors import AERIAL, HLS, LANDSAT8, LIDAR_HEIGHT, SENTINEL1, SENTINEL2, SENTINEL2_L2A, VHR
 from atomizer_io.data.task_spec import TaskSpec
 
-HEIGHT_M = 20.0  # of made-up points
+HEIGHT_M = 20.0  # of synthetic points
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """What a model is given: a raster of some sensors and dates, points, or both; values are noise.
+    """What a model reads: a raster of some sensors and dates, points, or both; values are noise.
 
     ``encoding_m`` is the resolution at which RAMEN and UniverSat encode it in the paper, ``stride`` the pixels between
-    the answers of UniverSat.
+    the outputs of UniverSat.
     """
 
     name: str
@@ -49,29 +50,42 @@ class ModelInput:
 
     @property
     def task_spec(self) -> TaskSpec:
-        """What is asked."""
+        """What a model predicts."""
         return TaskSpec(self.task, self.outputs, channels=self.channels, extent_m=self.extent_m)
 
     def made(self) -> tuple[AtomSet, Queries | None]:
-        """Return a scene of noise, and queries at all pixels or points; None where the scene is asked about."""
-        generator, atoms = torch.Generator().manual_seed(0), AtomSet()
+        """Return a scene of noise, and queries at all pixels or points; None where the whole scene is classified."""
+        generator = torch.Generator().manual_seed(0)
         where, sites = Grid(*self.pixels, gsd_m=self.gsd_m).positions(), {}
-        for date in range(self.dates):
-            for channels in self.sensors:
-                mean = torch.tensor([channel.mean or 0.0 for channel in channels])[:, None, None]
-                std = torch.tensor([channel.std or 1.0 for channel in channels])[:, None, None]
-                noise = torch.randn(len(channels), *self.pixels, generator=generator)
-                atoms += AtomSet.from_raster(mean + std * noise, channels, self.gsd_m, 1 + date * 365 // self.dates)
+        atoms = noise(self.sensors, self.pixels, self.gsd_m, self.dates, generator)
         if self.points:
             xyz = torch.rand(self.points, 3, generator=generator, dtype=torch.float64)
             xyz = xyz * torch.tensor([self.extent_m, self.extent_m, HEIGHT_M]) - torch.tensor(
                 [self.extent_m / 2] * 2 + [0.0]
             )
-            (cloud,) = AtomSet.from_points(xyz, values=xyz[:, 2:], channels=LIDAR_HEIGHT.channels)
-            atoms = AtomSet((cloud.with_channels([1]), *atoms))
+            (points,) = AtomSet.from_points(xyz, values=xyz[:, 2:], channels=LIDAR_HEIGHT.channels)
+            atoms = AtomSet((points.with_channels([1]), *atoms))
             where, sites = xyz[:, :2], {0: torch.arange(self.points)}
         dense = self.task in ("segmentation", "regression")
         return atoms, queries_at(where, sites) if dense else None
+
+
+def noise(
+    sensors: Sequence[Sequence[Channel]],
+    pixels: tuple[int, int],
+    gsd_m: float,
+    dates: int,
+    generator: torch.Generator,
+) -> AtomSet:
+    """Return rasters of noise at the usual levels of their channels: one for each sensor and date."""
+    atoms = AtomSet()
+    for date in range(dates):
+        for channels in sensors:
+            mean = torch.tensor([channel.mean or 0.0 for channel in channels])[:, None, None]
+            std = torch.tensor([channel.std or 1.0 for channel in channels])[:, None, None]
+            values = mean + std * torch.randn(len(channels), *pixels, generator=generator)
+            atoms += AtomSet.from_raster(values, channels, gsd_m, 1 + date * 365 // dates)
+    return atoms
 
 
 def raster_input(height: int, width: int, channels: int, dates: int = 1) -> ModelInput:

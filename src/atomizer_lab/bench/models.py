@@ -1,4 +1,4 @@
-"""All models on the same inputs in one run: parameters, operations, memory, time to prepare, answer and train a step.
+"""All models on the same inputs in one run: parameters, FLOPs, memory, time to prepare, predict and train a step.
 
 Every cell of the table runs in a process of its own, with a limit of time and of memory: what does not fit is marked,
 and what was measured until then is kept.
@@ -17,27 +17,20 @@ from typing import Any
 
 import torch
 
-from atomizer_io.data.sample import Sample
-from atomizer_io.decoding.calibration import Calibration, load_all
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.machine import machine
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.base import Model
 from atomizer_io.models.registry import create_model, preset
-from atomizer_io.models.storage import fingerprint
 from atomizer_io.texts import parse_json, read_text, write_output
-from atomizer_io.training.evaluate import compare
-from atomizer_io.training.splits import open_split, settings_of
 from atomizer_lab.baselines.dates import LINEAR
 from atomizer_lab.bench.measure import peak_extra_bytes, resident_bytes, seconds
 from atomizer_lab.bench.model_inputs import PAPER_INPUTS, ModelInput
-from atomizer_lab.bench.whole import whole_predictions
 
 LONG_S = 5.0  # calls that take longer are repeated once only
 POLL_S = 0.1
 PATCH_PX = 16  # sides of images are multiples of this for the vision transformers
 SMALL_PX = 64  # scenes up to this size are read in patches of 8 pixels instead of 16
-# the models of the paper's tables, by what is asked
+# the models of the paper's tables, by task
 SCENES = ("atomizer_io_cls", "resnet50", "vit_small", "perceiver_io_cls", "ramen", "universat")
 MAPS = ("atomizer_io_seg", "resnet50", "vit_small", "unet", "perceiver_io_seg", "ramen", "universat")
 SERIES = (
@@ -48,7 +41,7 @@ SERIES = (
     "ramen",
     "universat",
 )
-CLOUDS = ("atomizer_io_3d", "perceiver_io_seg")
+POINT_CLOUDS = ("atomizer_io_3d", "perceiver_io_seg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +55,7 @@ class ModelRow:
     input: str
     model: str
     parameters: int | None = None
-    gflops: float | None = None  # a multiply-add counts as two operations
+    gflops: float | None = None  # a multiply-add counts as two FLOPs
     prepare_s: float | None = None
     answer_s: float | None = None
     answer_mb: float | None = None  # beyond what was there before
@@ -87,47 +80,47 @@ class ModelRow:
         return f"{self.model:26}" + "".join(columns) + (f"   {self.stopped}" if self.stopped else "")
 
 
-def usual_models(given: ModelInput) -> tuple[str, ...]:
+def usual_models(scene: ModelInput) -> tuple[str, ...]:
     """Return the models of the paper for an input."""
-    if given.points:
-        return CLOUDS
-    if given.task == "classification":
-        small = max(given.pixels) <= SMALL_PX
+    if scene.points:
+        return POINT_CLOUDS
+    if scene.task == "classification":
+        small = max(scene.pixels) <= SMALL_PX
         return tuple("vit_small_patch8" if name == "vit_small" and small else name for name in SCENES)
-    return SERIES if given.dates > 1 else MAPS
+    return SERIES if scene.dates > 1 else MAPS
 
 
-def settings_for(name: str, given: ModelInput) -> dict[str, Any]:
+def settings_for(name: str, scene: ModelInput) -> dict[str, Any]:
     """Return the settings that a model of the paper has for an input."""
     model, _ = preset(name)
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if model.family == "ramen":
-        found["encoding_m"] = given.encoding_m
+        settings["encoding_m"] = scene.encoding_m
     if model.family == "universat":
-        found |= {"patch_m": given.encoding_m, "stride": given.stride}
+        settings |= {"patch_m": scene.encoding_m, "stride": scene.stride}
     if name == "resnet50_temporal":
-        found["num_dates"] = given.dates
+        settings["num_dates"] = scene.dates
     if name.startswith("vit_small"):
-        found["image_px"] = -(-max(given.pixels) // PATCH_PX) * PATCH_PX
-    if name == "vit_small_temporal" and given.dates == 2:  # before and after: an L-TAE would not tell them apart
-        found |= {"temporal": LINEAR, "num_dates": given.dates}
-    if given.points and model.family in ("atomizer_io", "perceiver_io"):
-        found["max_points"] = 40_000
-    return found
+        settings["image_px"] = -(-max(scene.pixels) // PATCH_PX) * PATCH_PX
+    if name == "vit_small_temporal" and scene.dates == 2:  # before and after: an L-TAE would not tell them apart
+        settings |= {"temporal": LINEAR, "num_dates": scene.dates}
+    if scene.points and model.family in ("atomizer_io", "perceiver_io"):
+        settings["max_points"] = 40_000
+    return settings
 
 
-def measure(name: str, given: ModelInput, repeats: int, tell: Callable[[Mapping[str, Any]], None]) -> None:
-    """Measure one model on one input, and tell each figure as it is known."""
-    if given.points and not preset(name)[0].capabilities.points:
+def measure(name: str, scene: ModelInput, repeats: int, report: Callable[[Mapping[str, Any]], None]) -> None:
+    """Measure one model on one input, and report each figure as it is known."""
+    if scene.points and not preset(name)[0].capabilities.points:
         raise ConfigError(f"{name} does not read points")
     torch.manual_seed(0)
-    atoms, queries = given.made()
-    model: Model = create_model(name, task_spec=given.task_spec, **settings_for(name, given)).eval()
-    tell({"parameters": model.num_parameters})
+    atoms, queries = scene.made()
+    model: Model = create_model(name, task_spec=scene.task_spec, **settings_for(name, scene)).eval()
+    report({"parameters": model.num_parameters})
     prepare = model.preparer()
     began = time.perf_counter()
     inputs = [prepare(atoms, queries)]
-    tell({"prepare_s": time.perf_counter() - began, "gflops": model.flops(inputs) / 1e9})
+    report({"prepare_s": time.perf_counter() - began, "gflops": model.flops(inputs) / 1e9})
 
     def answer() -> None:
         with torch.no_grad():
@@ -142,19 +135,19 @@ def measure(name: str, given: ModelInput, repeats: int, tell: Callable[[Mapping[
         began = time.perf_counter()
         extra = peak_extra_bytes(call)  # the first call: it also builds what is kept
         first = time.perf_counter() - began
-        tell({f"{kind}_s": first, f"{kind}_mb": extra / 1e6})
-        tell({f"{kind}_s": min(first, seconds(call, repeats if first < LONG_S else 1))})
+        report({f"{kind}_s": first, f"{kind}_mb": extra / 1e6})
+        report({f"{kind}_s": min(first, seconds(call, repeats if first < LONG_S else 1))})
     fresh = model.preparer()
     began = time.perf_counter()
     fresh(atoms, queries)
-    tell({"prepare_s": time.perf_counter() - began})
+    report({"prepare_s": time.perf_counter() - began})
 
 
-def in_child(name: str, given: ModelInput, repeats: int, threads: int, pipe: Connection) -> None:
+def in_child(name: str, scene: ModelInput, repeats: int, threads: int, pipe: Connection) -> None:
     """Measure in a process of its own; what a model cannot do comes back as the reason why it stopped."""
     torch.set_num_threads(threads)
     try:
-        measure(name, given, repeats, pipe.send)
+        measure(name, scene, repeats, pipe.send)
     except AtomizerError as error:
         pipe.send({"stopped": str(error).splitlines()[0]})
     except MemoryError:
@@ -171,13 +164,13 @@ class Limits:
     repeats: int = 3
 
 
-def cell(name: str, given: ModelInput, limits: Limits) -> ModelRow:
+def cell(name: str, scene: ModelInput, limits: Limits) -> ModelRow:
     """Measure one model on one input within limits."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
     threads = torch.get_num_threads()
-    child = context.Process(target=in_child, args=(name, given, limits.repeats, threads, there), daemon=True)
-    row, until = ModelRow(given.name, name), time.monotonic() + limits.seconds
+    child = context.Process(target=in_child, args=(name, scene, limits.repeats, threads, there), daemon=True)
+    row, until = ModelRow(scene.name, name), time.monotonic() + limits.seconds
     child.start()
     there.close()
     try:
@@ -204,40 +197,31 @@ def run(
     limits: Limits,
     *,
     merge: bool = False,
-    trained: Path | None = None,
-    changes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Measure models on inputs one after the other; each row is printed and written as it comes.
 
     Every row says within which limits and on which machine it was measured. ``merge`` keeps those of the file that are
-    not measured again. Then the first test scene of a model that is ``trained``, with ``changes`` of its settings, is
-    predicted whole.
+    not measured again.
     """
     rows: list[ModelRow] = []
     measured = {"limits": asdict(limits), "machine": machine()}
     result: dict[str, Any] = kept(output, inputs, names) if merge else {"benchmark": "models", "rows": []}
     others = result["rows"]
-    scene = None if trained is None else scene_of(trained, changes)  # before all the work, as it may be missing
-    for given in inputs:
+    for scene in inputs:
         size = (
             ""
-            if not given.sensors
-            else f"{given.pixels[0]} × {given.pixels[1]} × {len(given.channels)} × {given.dates}"
+            if not scene.sensors
+            else f"{scene.pixels[0]} × {scene.pixels[1]} × {len(scene.channels)} × {scene.dates}"
         )
-        points = f"{given.points:,} points" if given.points else ""
-        print(f"\n{given.name} ({given.task}): {', '.join(part for part in (size, points) if part)}")
+        points = f"{scene.points:,} points" if scene.points else ""
+        print(f"\n{scene.name} ({scene.task}): {', '.join(part for part in (size, points) if part)}")
         heads = ("M params", "GFLOP", "GMAC", "prepare ms", "answer ms", "step ms", "answer MB", "step MB")
         print(f"{'model':26}" + "".join(f"{head:>12}" for head in heads))
-        for name in names or usual_models(given):
-            rows.append(cell(name, given, limits))
+        for name in names or usual_models(scene):
+            rows.append(cell(name, scene, limits))
             print(rows[-1].line(), flush=True)
             result["rows"] = in_order([*others, *({**asdict(row), **measured} for row in rows)])
             write_output(output, json.dumps(result, indent=1) + "\n")
-    if scene is not None:
-        print()
-        result["whole"] = whole_predictions(*scene, limits.repeats) | measured
-        print("\n".join(ratios(result["whole"], {given.name: given for given in inputs}, rows)))
-        write_output(output, json.dumps(result, indent=1) + "\n")
     return result
 
 
@@ -252,7 +236,7 @@ def kept(output: Path, inputs: Sequence[ModelInput], names: Sequence[str]) -> di
         found = parse_json(read_text(output))
         shared = {key: found.pop(key) for key in ("limits", "machine") if key in found}  # of files of a single run
         rows = [{**row, **shared} for row in found["rows"]]
-        again = {given.name for given in inputs}
+        again = {scene.name for scene in inputs}
         others = [row for row in rows if row["input"] not in again or (names and row["model"] not in names)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"--merge: {output} is no table of models; name another file with --output") from error
@@ -264,26 +248,3 @@ def in_order(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return rows in the order of the paper's inputs, then all others by the names of their inputs."""
     places = {name: place for place, name in enumerate(PAPER_INPUTS)}
     return sorted(rows, key=lambda row: (places.get(row["input"], len(places)), row["input"]))
-
-
-def scene_of(folder: Path, changes: Sequence[str]) -> tuple[AtomizerIO, Sample, list[Calibration]]:
-    """Return a trained model, the first test scene of its run, and the operating points that are stored with it."""
-    model = AtomizerIO.from_pretrained(folder)
-    dataset = open_split(settings_of(folder, None, changes), "test")
-    compare(model, dataset)
-    sample = dataset[0]
-    if not isinstance(sample, Sample):
-        raise ConfigError(f"the first test scene of {folder} cannot be read: {sample}")
-    return model.eval(), sample, [point for point in load_all(folder) if point.model == fingerprint(model)]
-
-
-def ratios(whole: Mapping[str, Any], inputs: Mapping[str, ModelInput], rows: Sequence[ModelRow]) -> list[str]:
-    """Return how many times as long as each way to predict the models take that answered an input of the same size."""
-    lines = []
-    for row in rows:
-        given, took = inputs[row.input], (row.prepare_s or 0.0) + (row.answer_s or 0.0)
-        same = [*given.pixels] == whole["shape"] and len(given.channels) == whole["channels"] and given.dates == 1
-        if same and row.answer_s is not None:
-            times = "; ".join(f"{took / way['seconds']:.1f} times as long as {way['way']}" for way in whole["rows"])
-            lines.append(f"{row.model} on {row.input} takes {times}")
-    return lines

@@ -40,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     core.set_defaults(measure=run_core)
     add_decode(benchmarks.add_parser("decode", help="what ways to decode cost and are worth, from one checkpoint"))
-    models = benchmarks.add_parser(
-        "models", help="all models on the same inputs: parameters, operations, times, memory"
-    )
+    models = benchmarks.add_parser("models", help="all models on the same inputs: parameters, FLOPs, times, memory")
     models.add_argument("models", nargs="*", metavar="NAME", help="models to measure (default: those of the paper)")
     models.add_argument(
         "--input",
@@ -65,44 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep the rows of the result file that are not measured again: those of other inputs and, where models "
         "are named, those of other models; every row says when, where and at which commit it was measured",
     )
-    models.add_argument(
-        "--grow",
-        action="store_true",
-        help="instead: count operations from 128² to 1024² pixels, 3 to 224 channels, 1 to 60 dates, and plot them",
-    )
-    models.add_argument(
-        "--trained",
-        type=Path,
-        metavar="CHECKPOINT",
-        help="also predict the first test scene of a trained Atomizer-IO whole: densely, with zone probes, with a "
-        "quadtree, and at the operating points that `atomizer calibrate` stored with it",
-    )
-    models.add_argument(
-        "--set",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="settings of its data to change, such as data.root=/data",
-    )
     models.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
     models.add_argument(
         "--output", type=Path, default=Path("results/models.json"), help="result file (default: %(default)s)"
     )
     models.set_defaults(measure=run_models)
-    step = benchmarks.add_parser("step", help="where the time of a training step goes, beside its products alone")
-    step.add_argument(
-        "inputs", nargs="*", metavar="NAME", help="made-up data, such as 'small patches' (default: all that there are)"
-    )
-    step.add_argument("--steps", type=int, default=10, help="that count (default: %(default)s)")
-    step.add_argument("--repeats", type=int, default=3, help="of each product; the shortest counts (default: 3)")
-    step.add_argument("--threads", type=int, default=1, help="threads to use (default: %(default)s)")
-    step.add_argument(
-        "--workers", type=int, default=0, help="also measure how long a training waits for so many (default: 0, no)"
-    )
-    step.add_argument(
-        "--output", type=Path, default=Path("results/step.json"), help="result file (default: %(default)s)"
-    )
-    step.set_defaults(measure=run_step)
 
 
 def add_decode(decode: argparse.ArgumentParser) -> None:
@@ -110,9 +75,9 @@ def add_decode(decode: argparse.ArgumentParser) -> None:
     decode.add_argument("model", type=Path, metavar="CHECKPOINT", help="folder of a model, such as runs/NAME/best")
     decode.add_argument("--config", type=Path, help="YAML file of the data (default: the config.yaml of the run)")
     add_split(decode, "test")
-    decode.add_argument("--crops", type=int, help="take so many squares from the samples (default: whole samples)")
-    decode.add_argument("--crop-m", type=float, default=960.0, help="side of a square in metres (default: 960)")
-    decode.add_argument("--limit", type=int, help="at most so many samples or squares")
+    decode.add_argument("--crops", type=int, help="take so many crops from the samples (default: whole samples)")
+    decode.add_argument("--crop-m", type=float, default=960.0, help="side of a crop in metres (default: 960)")
+    decode.add_argument("--limit", type=int, help="at most so many samples or crops")
     decode.add_argument(
         "--atoms-per-latent",
         "--kappa",
@@ -130,12 +95,11 @@ def add_decode(decode: argparse.ArgumentParser) -> None:
         "--spacings", default="4,5,6,8", metavar="PIXELS,...", help="of sketches (default: %(default)s)"
     )
     decode.add_argument("--margin", type=float, default=0.0, help="how far ahead a sure class is (default: 0)")
-    decode.add_argument("--tolerance", type=float, help="of a quantity: how far apart sure values may be, in its unit")
+    decode.add_argument("--tolerance", type=float, help="of a regression: how far apart sure values may be")
     decode.add_argument(
         "--alpha", type=float, default=0.01, help="include stored calibrations up to this (default: %(default)s)"
     )
-    decode.add_argument("--seed", type=int, default=0, help="of squares and of sampled cells (default: %(default)s)")
-    decode.add_argument("--unet", action="store_true", help="also time whole predictions beside a plain UNet")
+    decode.add_argument("--seed", type=int, default=0, help="of crops and of sampled cells (default: %(default)s)")
     decode.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
     decode.add_argument(
         "--output",
@@ -153,12 +117,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_models(args: argparse.Namespace) -> int:
-    """Measure models on one or several inputs, or count how their operations grow."""
+    """Measure models on one or several inputs."""
     import torch
 
     from atomizer_io.cli.info import raster_size
     from atomizer_io.models.registry import preset
-    from atomizer_lab.bench import growth
     from atomizer_lab.bench.model_inputs import PAPER_INPUTS, raster_input
     from atomizer_lab.bench.models import Limits, run
 
@@ -168,11 +131,6 @@ def run_models(args: argparse.Namespace) -> int:
         torch.set_num_threads(args.threads)
     for name in args.models:
         preset(name)  # an unknown name is an error before anything is measured
-    if args.grow:
-        output = args.output.with_stem("models-growth") if args.output == Path("results/models.json") else args.output
-        growth.run(args.models, output)
-        print(f"written: {output} and {output.with_suffix('.png')}")
-        return 0
     inputs = []
     for name in args.input:
         if name == "paper":
@@ -185,27 +143,7 @@ def run_models(args: argparse.Namespace) -> int:
             known = ", ".join(PAPER_INPUTS)
             raise ConfigError(f"--input {name!r} is not known; use paper, {known}, or a size such as 128x128x13")
     limits = Limits(args.limit, round(args.memory * 2**30), args.repeats)
-    run(inputs, args.models, args.output, limits, merge=args.merge, trained=args.trained, changes=args.set)
-    print(f"written: {args.output}")
-    return 0
-
-
-def run_step(args: argparse.Namespace) -> int:
-    """Measure where the time of a training step goes."""
-    import torch
-
-    from atomizer_lab.bench.step import run
-    from atomizer_lab.bench.step_inputs import INPUTS
-
-    for name in ("steps", "repeats", "threads"):
-        if getattr(args, name) < 1:
-            raise ConfigError(f"--{name} must be at least 1, got {getattr(args, name)}")
-    unknown = [name for name in args.inputs if name not in INPUTS]
-    if unknown:
-        raise ConfigError(f"made-up data {unknown[0]!r} are not known; use {', '.join(INPUTS)}")
-    torch.set_num_threads(args.threads)
-    inputs = [INPUTS[name] for name in args.inputs or INPUTS]
-    run(inputs, args.output, steps=args.steps, repeats=args.repeats, workers=args.workers)
+    run(inputs, args.models, args.output, limits, merge=args.merge)
     print(f"written: {args.output}")
     return 0
 
@@ -222,14 +160,14 @@ def run_core(args: argparse.Namespace) -> int:
         torch.set_num_threads(args.threads)
     benchmark = CoreBenchmark(args.output, repeats=args.repeats, reference_up_to=args.reference_up_to)
     result = benchmark.run(tuple(args.sides))
-    picture = args.output.with_suffix(".png")
+    figure = args.output.with_suffix(".png")
     try:
-        plot(result, picture)
+        plot(result, figure)
     except ImportError:
         print("no plot: matplotlib is not installed (pip install 'atomizer-io[train]')")
         print(f"written: {args.output}")
         return 0
-    print(f"written: {args.output} and {picture}")
+    print(f"written: {args.output} and {figure}")
     return 0
 
 
@@ -263,7 +201,7 @@ def run_decode(args: argparse.Namespace) -> int:
     )
     model = AtomizerIO.from_pretrained(args.model)
     if model.task_spec.task == "regression" and not sweep.tolerance:
-        raise ConfigError("the model predicts a quantity: say with --tolerance how far apart sure values may be")
+        raise ConfigError("the model is a regression: say with --tolerance how far apart sure values may be")
     dataset = open_split(settings_of(args.model, args.config, args.options), args.split)
     compare(model, dataset)
     if args.threads is not None:
@@ -277,19 +215,15 @@ def run_decode(args: argparse.Namespace) -> int:
     if not points:
         advice = f"run `atomizer calibrate {args.model} --alpha {args.alpha:g}` to include operating points"
         print(f"no calibration is stored for alpha up to {args.alpha:g}: {advice}")
-    if args.unet:
-        from atomizer_lab.bench.whole import whole_predictions
-
-        benchmark.result["whole"] = whole_predictions(model, next(sample for _, sample in benchmark.samples()), points)
     result = benchmark.run(ways(model.config, sweep, points, benchmark.on_grids))
-    picture = args.output.with_suffix(".png")
+    figure = args.output.with_suffix(".png")
     try:
-        second = plot(result, picture)
+        second = plot(result, figure)
     except ImportError:
         print("no plots: matplotlib is not installed (pip install 'atomizer-io[train]')")
         print(f"written: {args.output}")
         return 0
-    print(f"written: {args.output}, {picture} and {second}")
+    print(f"written: {args.output}, {figure} and {second}")
     return 0
 
 

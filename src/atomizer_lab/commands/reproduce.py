@@ -144,7 +144,7 @@ def run_item(args: argparse.Namespace) -> int:
 
 def listed(found: Item, where: Where, args: argparse.Namespace) -> Iterator[str]:
     """Yield the commands of all runs, those of the paper's protocol with the hours of a GPU, and their sum."""
-    from atomizer_lab.paper.protocol import gpu_hours
+    from atomizer_lab.paper.networks import gpu_hours
 
     if not args.flops > 0:
         raise ConfigError(f"--flops must be positive, got {args.flops:g}")

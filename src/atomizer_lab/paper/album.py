@@ -1,4 +1,4 @@
-"""Pictures of a sample and of what models answer about it, kept as small files.
+"""Figures of a sample and of the predictions of models for it, kept as small files.
 
 Shapes: H × W pixels of a map.
 """
@@ -35,31 +35,31 @@ from atomizer_lab.report import images
 
 MOST_INPUTS = 4  # acquisitions that are shown
 WIDEST = 320  # pixels of the longer side of what was seen
-MOST_PLACES = 4096  # at which attention is looked at
+MOST_POSITIONS = 4096  # at which attention is looked at
 MOST_CHANNELS = 4  # of which attention is drawn as a map
 CLOSE = 96  # pixels of the part whose cells, quadtree and attention are drawn
-START = 16  # pixels of the largest squares of the quadtree
-File = Mapping[str, str]  # the name of a picture, and the folder that it is in: results or work
+START = 16  # pixels of the largest blocks of the quadtree
+File = Mapping[str, str]  # the name of a figure, and the folder that it is in: results or work
 
 
 @dataclass(frozen=True, slots=True)
 class Album:
-    """A folder of pictures: those of made-up data and MNIST lie with the results, others with the runs (``work``)."""
+    """A folder of figures: those of synthetic data and MNIST lie with the results, others with the runs (``work``)."""
 
     folder: Path
     kept: bool
 
-    def add(self, name: str, picture: images.Floats | bytes) -> dict[str, str]:
-        """Write a picture, and return how it is found again."""
+    def add(self, name: str, figure: images.Floats | bytes) -> dict[str, str]:
+        """Write a figure, and return how it is found again."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + ".png"
-        (self.folder / file).write_bytes(picture if isinstance(picture, bytes) else images.png(picture))
+        (self.folder / file).write_bytes(figure if isinstance(figure, bytes) else images.png(figure))
         return {"file": file, "in": "results" if self.kept else "work"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """What a model answered: the confusion matrix of all samples (None of quantities), and the first with its answers.
+class Predicted:
+    """Predictions: the confusion matrix of all samples (None of regressions), and the first sample with its own.
 
     ``samples`` is how many there were.
     """
@@ -67,14 +67,14 @@ class Asked:
     confusion: list[list[int]] | None
     samples: int
     sample: Sample
-    answers: Tensor
+    outputs: Tensor
 
 
 @torch.no_grad()
-def ask(model: Model, dataset: Dataset, channels: str, limit: int | None) -> Asked | None:
-    """Ask a model about all samples of a dataset, at most ``limit``, with the channels of a configuration.
+def predict(model: Model, dataset: Dataset, channels: str, limit: int | None) -> Predicted | None:
+    """Return the predictions for samples of a dataset, at most ``limit``, with the channels of a configuration.
 
-    None where there is nothing that it could be asked.
+    None where there are no samples.
     """
     model.eval()
     scores = Scores(model.task_spec, everywhere=False)
@@ -90,20 +90,20 @@ def ask(model: Model, dataset: Dataset, channels: str, limit: int | None) -> Ask
     if first is None:
         return None
     matrix = scores.confusion.compute().tolist() if scores.classes else None
-    return Asked(matrix, count, *first)
+    return Predicted(matrix, count, *first)
 
 
 def about_data(sample: Sample, info: Info, album: Album, name: str) -> dict[str, Any]:
-    """Draw what was seen and what is true, and return the pictures with the names of the classes."""
+    """Draw what was seen and the target, and return the figures with the names of the classes."""
     found: dict[str, Any] = {"classes": list(info.classes), "unit": info.unit or "", "inputs": []}
     for number, acquisition in enumerate(evenly(sample.atoms.acquisitions, MOST_INPUTS)):
-        picture = images.seen(acquisition)
-        if picture is not None:
-            file = album.add(f"{name}-input-{number}", images.shrunk(picture, WIDEST))
+        figure = images.seen(acquisition)
+        if figure is not None:
+            file = album.add(f"{name}-input-{number}", images.shrunk(figure, WIDEST))
             found["inputs"].append({**file, "title": acquisition.sensor, "note": when(acquisition)})
-    truth = truth_of(sample)
-    if truth is not None:
-        found["target"] = album.add(f"{name}-target", drawn(truth, sample, info))
+    target = target_of(sample)
+    if target is not None:
+        found["target"] = album.add(f"{name}-target", drawn(target, sample, info))
     return found
 
 
@@ -114,8 +114,8 @@ def when(acquisition: Acquisition) -> str:
     return f"{count} channel{'s' * (count > 1)}{f', {day}' if day else ''}"
 
 
-def truth_of(sample: Sample) -> Tensor | None:
-    """Return what is true at the pixels of a map (H, W), unknown as −1 or NaN; None where there is no map."""
+def target_of(sample: Sample) -> Tensor | None:
+    """Return the target at the pixels of a map (H, W), unknown as −1 or NaN; None where there is no map."""
     queries = sample.queries
     if queries is None or queries.grid is None:
         return None
@@ -124,55 +124,56 @@ def truth_of(sample: Sample) -> Tensor | None:
 
 
 def drawn(values: Tensor, sample: Sample, info: Info, *, errors: bool = False) -> images.Floats:
-    """Draw a map of classes, pink where it is wrong if ``errors`` are asked for, or of a quantity."""
-    truth = truth_of(sample)
-    assert truth is not None
+    """Draw a map of classes, pink where it is wrong if ``errors`` are asked for, or of a regression target."""
+    target = target_of(sample)
+    assert target is not None
     if info.classes:
-        return images.class_map(values, np.array(class_colours(info.classes)), truth if errors else None)
-    known = truth[~truth.isnan()]
+        return images.class_map(values, np.array(class_colours(info.classes)), target if errors else None)
+    known = target[~target.isnan()]
     low, high = (float(known.quantile(share)) for share in (0.02, 0.98)) if len(known) else (0.0, 1.0)
-    return images.value_map(values.where(~truth.isnan(), torch.nan), low, high)
+    return images.value_map(values.where(~target.isnan(), torch.nan), low, high)
 
 
-def prediction(asked: Asked, info: Info, album: Album, name: str, model: Model) -> dict[str, Any]:
-    """Draw what a model answered about the first sample, as a map or as a cloud; nothing where it is a scene."""
-    sample, truth = asked.sample, truth_of(asked.sample)
-    if truth is not None:
-        answer = asked.answers.argmax(dim=-1) if info.classes else asked.answers[:, 0]
-        answer = answer.reshape(truth.shape)
+def prediction(predicted: Predicted, info: Info, album: Album, name: str, model: Model) -> dict[str, Any]:
+    """Draw the prediction for the first sample, as a map or as a point cloud; nothing where it is a scene."""
+    sample, target = predicted.sample, target_of(predicted.sample)
+    if target is not None:
+        values = predicted.outputs.argmax(dim=-1) if info.classes else predicted.outputs[:, 0]
+        values = values.reshape(target.shape)
         if info.classes:
-            known = truth >= 0
-            note = f"{100 * float((answer == truth)[known].double().mean()):.1f} % right"
+            known = target >= 0
+            note = f"{100 * float((values == target)[known].double().mean()):.1f} % right"
         else:
-            error = (answer - truth)[~truth.isnan()].double()
+            error = (values - target)[~target.isnan()].double()
             note = f"RMSE {float(error.square().mean().sqrt()):.3g} {info.unit or ''}".strip()
-        return {"picture": album.add(name, drawn(answer, sample, info, errors=True)), "note": note}
+        return {"picture": album.add(name, drawn(values, sample, info, errors=True)), "note": note}
     cloud = None if sample.queries is None else SamplePoints.of(sample)
     if cloud is None or cloud.points_M is None:
         return {}
     geometry = geometry_of(model.config, sample.atoms) if isinstance(model, AtomizerIO) else None
-    return {"cloud": album.add(name, images.point_cloud(sample, info, asked.answers, geometry))}
+    return {"cloud": album.add(name, images.point_cloud(sample, info, predicted.outputs, geometry))}
 
 
 @torch.no_grad()
 def inner_life(model: AtomizerIO, sample: Sample, info: Info, album: Album, name: str) -> dict[str, Any]:
-    """Draw the cells of latents, where a quadtree asks, and which channels get attention, for a sample of a map."""
+    """Draw the cells of latents, where a quadtree decodes, and which channels get attention, for a sample of a map."""
     if sample.queries is None or sample.queries.grid is None:
         return {}
     sample = middle_of(sample, sample.queries.grid)
     assert sample.queries is not None and sample.queries.grid is not None
     grid, latents = sample.queries.grid, model.encode([sample.atoms])
-    pictures = [images.seen(acquisition) for acquisition in sample.atoms.acquisitions]
-    ground = next((picture for picture in reversed(pictures) if picture is not None), None)
+    seen = [images.seen(acquisition) for acquisition in sample.atoms.acquisitions]
+    ground = next((figure for figure in reversed(seen) if figure is not None), None)
     quick = quadtree(model, latents, grid, start=START)
-    asked = f"{quick.decoded:,} of {quick.queried.numel():,} positions"
+    decoded = images.decoded_map(quick.queried.reshape(grid.shape))
+    note = f"{quick.decoded:,} of {quick.queried.numel():,} positions"
     count = len(latents.geometries[0].anchors_L2)
     return {
         "place": f"the middle of the scene, {grid.height} × {grid.width} pixels",
         "cells": {**album.add(f"{name}-cells", images.cell_map(latents.geometries[0], grid, ground)), "latents": count},
         "quadtree": {
-            **album.add(f"{name}-quadtree", images.decoded_map(quick.queried.reshape(grid.shape))),
-            "note": asked,
+            **album.add(f"{name}-quadtree", decoded),
+            "note": note,
         },
         "attention": _attention(model, latents, grid, album, name),
     }
@@ -187,18 +188,18 @@ def middle_of(sample: Sample, grid: Grid) -> Sample:
 
 def _attention(model: AtomizerIO, latents: Any, grid: Grid, album: Album, name: str) -> dict[str, Any]:
     """Return the mean attention of each channel, here and around, and maps of those that receive the most here."""
-    step = max(1, round((grid.height * grid.width / MOST_PLACES) ** 0.5))
-    places = grid.positions().reshape(*grid.shape, 2)[::step, ::step]
-    shares = model.explain(latents, [places.reshape(-1, 2)])[0].by_channel()
+    step = max(1, round((grid.height * grid.width / MOST_POSITIONS) ** 0.5))
+    positions = grid.positions().reshape(*grid.shape, 2)[::step, ::step]
+    shares = model.explain(latents, [positions.reshape(-1, 2)])[0].by_channel()
     most = sorted(shares, key=lambda channel: -float(shares[channel][0].mean()))[:MOST_CHANNELS]
     return {
         "shares": {channel: [float(part.mean()) for part in pair] for channel, pair in shares.items()},
         "maps": [
-            {**album.add(f"{name}-attention-{channel}", _map(shares[channel][0], places)), "title": channel}
+            {**album.add(f"{name}-attention-{channel}", _map(shares[channel][0], positions)), "title": channel}
             for channel in most
         ],
     }
 
 
-def _map(share: Tensor, places: Tensor) -> images.Floats:
-    return images.share_map(share.reshape(places.shape[:2]))
+def _map(share: Tensor, positions: Tensor) -> images.Floats:
+    return images.share_map(share.reshape(positions.shape[:2]))

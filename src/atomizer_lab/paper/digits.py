@@ -27,7 +27,7 @@ from atomizer_lab.synthetic import mnist_files
 
 ATOMIZER, NO_ROPE, VIT = "Atomizer-IO", "Atomizer-IO without RoPE", "ViT 1×1"
 MISSING = "#6b7f99"
-PIXELS = 3000  # of the images that are answered at once; more do not fit the caches of a CPU
+PIXELS = 3000  # of the images that are predicted at once; more do not fit the caches of a CPU
 Shares = Mapping[str, float]
 Images = Mnist | Sequence[Any]
 KEPT: Shares = {f"{share:.0%}": share for share in (1.0, 0.75, 0.5, 0.25, 0.1)}  # of the dark pixels at test
@@ -68,7 +68,10 @@ _SMALL: dict[str, Any] = {
 }
 _SMOKE: dict[str, Any] = {
     "data": {"name": "mnist", "options": {"pool": 2, "holdout": 8}, "test": None, "workers": 0},
-    "training": {**_TRAINING, "max_steps": 1, "batch_size": 4, "devices": 1, "accelerator": "cpu", "loggers": []},
+    "training": {
+        **_TRAINING,
+        **{"max_steps": 1, "batch_size": 4, "devices": 1, "accelerator": "cpu", "loggers": [], "warm_start": False},
+    },
 }
 _DOCUMENTS = {PAPER: _PAPER, SMALL: _SMALL, SMOKE: _SMOKE}
 # without dropout, which makes attention slow on CPUs
@@ -92,7 +95,7 @@ def document(model: str, scale: str, seed: int) -> dict[str, Any]:
 
 
 def root_of(scale: str, where: Where) -> Path:
-    """Return the folder of the images; made-up ones are written there."""
+    """Return the folder of the images; synthetic ones are written there."""
     if scale != SMOKE:
         return where.data / "mnist"
     root = where.work / "smoke" / "mnist"
@@ -152,33 +155,33 @@ def images_of(document: Mapping[str, Any], root: str) -> Mnist:
 
 
 def confusion(model: Any, images: Images, share: float) -> Tensor:
-    """Return how many images of each digit (rows) are taken for each digit (columns) with a share of dark pixels kept.
+    """Return how many images of each digit (rows) are predicted as each digit (columns), a share of dark pixels kept.
 
     Which pixels stay depends on the image alone, so that all networks see the same.
     """
     samples = [sparse(images, number, share) for number in range(len(images))]
-    truth = torch.tensor([int(sample.target) for sample in samples])
-    return torch.bincount(10 * truth + answers(model, samples), minlength=100).reshape(10, 10)
+    target = torch.tensor([int(sample.target) for sample in samples])
+    return torch.bincount(10 * target + predictions(model, samples), minlength=100).reshape(10, 10)
 
 
 @torch.no_grad()
-def answers(model: Any, samples: Sequence[Sample]) -> Tensor:
-    """Return the digits that a network takes images for; those of about as many pixels are answered together."""
+def predictions(model: Any, samples: Sequence[Sample]) -> Tensor:
+    """Return the digits that a network predicts; images of about as many pixels are predicted together."""
     model.eval()
-    prepare, found = model.preparer(), torch.zeros(len(samples), dtype=torch.long)
+    prepare, labels = model.preparer(), torch.zeros(len(samples), dtype=torch.long)
     for group in alike([sample.atoms.num_atoms for sample in samples]):
-        inputs = [prepare(samples[place].atoms, None) for place in group]
-        found[group] = torch.stack(model.predict(inputs)).argmax(dim=1)
-    return found
+        inputs = [prepare(samples[index].atoms, None) for index in group]
+        labels[group] = torch.stack(model.predict(inputs)).argmax(dim=1)
+    return labels
 
 
 def alike(pixels: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the places of images, the largest first, as many at once as have at most :data:`PIXELS` in all, or one."""
-    places = sorted(range(len(pixels)), key=lambda place: -pixels[place])
-    while places:
-        count = max(1, PIXELS // max(1, pixels[places[0]]))
-        yield places[:count]
-        places = places[count:]
+    """Yield the indices of images, the largest first, as many at once as have at most :data:`PIXELS` in all, or one."""
+    order = sorted(range(len(pixels)), key=lambda index: -pixels[index])
+    while order:
+        count = max(1, PIXELS // max(1, pixels[order[0]]))
+        yield order[:count]
+        order = order[count:]
 
 
 def sparse(images: Images, number: int, share: float) -> Sample:
@@ -186,7 +189,7 @@ def sparse(images: Images, number: int, share: float) -> Sample:
     return sparsify(images[number], 1 - share, torch.Generator().manual_seed(number))  # type: ignore[arg-type]
 
 
-def picture(sample: Sample) -> Floats:
+def figure(sample: Sample) -> Floats:
     """Draw an image; absent pixels are blue, as they are no zeros."""
     (image,) = sample.atoms.acquisitions
     side = round(len(image.values) ** 0.5)

@@ -1,7 +1,7 @@
 """What a table or figure of the paper is here: the paper's numbers, runs of three scales, and both side by side.
 
 Each run returns ``{"numbers": {row: {column: value}}, ...}``; runs that differ by their seed have the same rows and
-columns. From these come the mean and the spread in the result file, and the printed table.
+columns. From these come the mean and the standard deviation (``spread``) in the result file, and the printed table.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from atomizer_io.errors import ConfigError, listed
 from atomizer_lab.matrix import Task, gathered, is_there, run_all, run_alone
@@ -19,10 +22,9 @@ from atomizer_lab.paper.text_table import beside
 
 PAPER, SMALL, SMOKE = "paper", "small", "smoke"
 SCALES = (PAPER, SMALL, SMOKE)
-Numbers = Mapping[str, Mapping[str, float]]
 Results = Mapping[str, Any]
 LARGE = 10_000  # numbers that have no digits after the point
-Found = dict[str, dict[str, dict[str, Any]]]  # mean, spread and values by row and column
+Summary = dict[str, dict[str, dict[str, Any]]]  # mean, spread and values by row and column
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +52,33 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A table or figure: ``label`` is that of the paper, ``paper`` its numbers, ``unit`` what they measure.
+    """A table or figure: its name in ``tables.yaml``, which has the paper's numbers, and the scales that it is run at.
 
-    ``digits`` is how many digits after the point are shown. ``derive`` adds rows that follow from those found. ``draw``
-    makes the picture of the item at a scale, from its results, into the file that it is given.
+    ``derive`` adds rows that follow from those measured. ``draw`` makes the figure of the item at a scale, from its
+    results, into the file that it is given.
     """
 
     name: str
-    label: str
-    unit: str
-    paper: Numbers = field(hash=False)
     scales: Mapping[str, Scale] = field(hash=False)
-    digits: int = 1
-    derive: Callable[[Found], Found] = lambda found: found
+    derive: Callable[[Summary], Summary] = lambda summary: summary
     draw: Callable[[Results, Where, Path, str], None] | None = None
+
+    @property
+    def paper(self) -> dict[str, dict[str, float]]:
+        """The paper's numbers by row and column."""
+        table = paper_tables()[self.name]
+        rows = {row: zip(table["columns"], numbers, strict=True) for row, numbers in table.get("rows", {}).items()}
+        return {row: {column: number for column, number in cells if number is not None} for row, cells in rows.items()}
+
+    @property
+    def label(self) -> str:
+        """The label of the table or figure in the paper."""
+        return str(paper_tables()[self.name]["label"])
+
+    @property
+    def unit(self) -> str:
+        """What the numbers measure."""
+        return str(paper_tables()[self.name]["unit"])
 
     @property
     def shows(self) -> str:
@@ -83,11 +98,11 @@ class Item:
 
     def runs(self, scale: str, where: Where, seeds: Sequence[int] | None = None) -> list[Task]:
         """Return the runs of a scale, numbered from 0 as they come."""
-        found = self.scale(scale)
-        return found.runs(where, found.seeds if seeds is None else seeds)
+        own = self.scale(scale)
+        return own.runs(where, own.seeds if seeds is None else seeds)
 
     def run(self, scale: str, where: Where, output: Path, *, seeds: Sequence[int] | None = None, jobs: int = 1) -> str:
-        """Run what is not there yet, write ``output`` and the picture beside it, and return the table as text."""
+        """Run what is not there yet, write ``output`` and the figure beside it, and return the table as text."""
         tasks = self.runs(scale, where, seeds)
         if scale != SMOKE:
             check_data(tasks, where, output)
@@ -97,7 +112,7 @@ class Item:
         return self.table(results, scale)
 
     def run_cell(self, scale: str, where: Where, output: Path, number: int, *, seeds: Sequence[int] | None) -> str:
-        """Run one of the runs of a scale in this process; what it found is gathered by the next call of ``run``."""
+        """Run one of the runs of a scale in this process; its result is gathered by the next call of ``run``."""
         result = run_alone(self.runs(scale, where, seeds), number, output)
         return self.table({"": result}, scale)
 
@@ -135,20 +150,28 @@ class Item:
 
     def table(self, results: Results, scale: str) -> str:
         """Return the paper's numbers and ours side by side; ours are of one scale only."""
-        found = self.derive(summary(results))
+        measured = self.derive(summary(results))
         head = [f"{self.name}: {self.shows}", f"{scale}: {self.scale(scale).protocol}", f"numbers: {self.unit}", ""]
-        ours = {row: {column: self.text(cell) for column, cell in columns.items()} for row, columns in found.items()}
+        ours = {row: {column: self.text(cell) for column, cell in columns.items()} for row, columns in measured.items()}
         paper = {row: {c: self.number(value) for c, value in cells.items()} for row, cells in self.paper.items()}
         return "\n".join([*head, *beside(paper, ours, f"paper ({self.label})", f"here ({scale})")])
 
     def text(self, cell: Mapping[str, Any]) -> str:
-        """Return a number as text, with the spread of several seeds."""
+        """Return a number as text, with the standard deviation of several seeds."""
         mean = self.number(cell["mean"])
         return mean if cell["spread"] is None else f"{mean} ± {self.number(cell['spread'])}"
 
     def number(self, value: float) -> str:
         """Return a number with the digits of the item; large ones are whole."""
-        return f"{value:,.0f}" if abs(value) >= LARGE else f"{value:.{self.digits}f}"
+        digits = paper_tables()[self.name].get("digits", 1)
+        return f"{value:,.0f}" if abs(value) >= LARGE else f"{value:.{digits}f}"
+
+
+@lru_cache
+def paper_tables() -> dict[str, dict[str, Any]]:
+    """Return what ``tables.yaml`` holds, by item."""
+    tables: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text("utf-8"))
+    return tables
 
 
 def check_data(tasks: Sequence[Task], where: Where, output: Path) -> None:
@@ -161,7 +184,7 @@ def check_data(tasks: Sequence[Task], where: Where, output: Path) -> None:
         )
 
 
-def summary(results: Results) -> Found:
+def summary(results: Results) -> Summary:
     """Return numbers by row and column: those of each run, their mean, and their standard deviation if there are more.
 
     The values of each cell stand in the order of the runs.
@@ -174,11 +197,11 @@ def summary(results: Results) -> Found:
     return {
         row: {
             column: {
-                "values": found,
-                "mean": statistics.mean(found),
-                "spread": statistics.stdev(found) if len(found) > 1 else None,
+                "values": numbers,
+                "mean": statistics.mean(numbers),
+                "spread": statistics.stdev(numbers) if len(numbers) > 1 else None,
             }
-            for column, found in columns.items()
+            for column, numbers in columns.items()
         }
         for row, columns in values.items()
     }

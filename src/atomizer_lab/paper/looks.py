@@ -1,7 +1,7 @@
 """What is looked at of trained models, beside their scores: confusion matrices, predictions, curves, attention.
 
 Everything is made from finished trainings; nothing is trained for it. ``results/ITEM-SCALE/looks.json`` holds the
-numbers and names the pictures. Pictures of made-up data and of MNIST lie beside it; all others lie in the folder of
+numbers and names the figures. Figures of synthetic data and of MNIST lie beside it; all others lie in the folder of
 runs, as they show data that are not ours to publish.
 """
 
@@ -24,14 +24,14 @@ from atomizer_io.training.curve import read_curve
 from atomizer_io.training.metrics import main_score
 from atomizer_io.training.splits import open_split
 from atomizer_lab.lidar import lidar as tiles
-from atomizer_lab.matrix import Task
-from atomizer_lab.paper import dales_classes, digits, lidar, networks, trainings
-from atomizer_lab.paper.album import Album, about_data, ask, inner_life, prediction
+from atomizer_lab.matrix import Task, present
+from atomizer_lab.paper import digits, lidar, networks, trainings
+from atomizer_lab.paper.album import Album, about_data, inner_life, predict, prediction
 from atomizer_lab.paper.item import PAPER, Item, Where
 from atomizer_lab.paper.trainings import Trained
 
 NAME = "looks.json"
-OURS = ("synthetic", "mnist")  # data of which pictures may be published
+OURS = ("synthetic", "mnist")  # data of which figures may be published
 WITH_INNER_LIFE = "table2"  # the item that shows cells, quadtree and attention
 LIMIT = 20  # samples of a dataset of the paper that are looked at
 POINTS = 60  # of a curve
@@ -102,8 +102,8 @@ def stored(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = parse_json(read_text(path))
-        return {key: found[key] for key in ("data", "runs", "digits") if key in found}
+        looks = present(parse_json(read_text(path)))
+        return {key: looks[key] for key in ("data", "runs", "digits") if key in looks}
     except (OSError, ValueError, TypeError) as error:
         raise AtomizerError(f"{path} cannot be read ({error}): remove it, and run the command again") from error
 
@@ -114,9 +114,9 @@ def seed_of(task: Task) -> int:
 
 
 def subjects(task: Task) -> Iterator[Subject]:
-    """Yield the finished training of a run, if it is one that answers about samples and if it is there."""
+    """Yield the finished training of a run, if it is one that predicts for samples and if it is there."""
     given, places = task.arguments, dict(task.places)
-    if task.run in (networks.train_and_score, dales_classes.by_class):
+    if task.run in (networks.train_and_score, networks.by_class):
         done = networks.find(given["key"], given["document"], **places)
         if done is not None:
             key = given["key"] or given["document"]["data"]["name"]
@@ -134,13 +134,13 @@ def training_of(subject: Subject) -> str:
 
 
 def album_of(subject: Subject, places: Mapping[str, Path]) -> Album:
-    """Return where the pictures of a subject go: to the results, or to the runs."""
+    """Return where the figures of a subject go: to the results, or to the runs."""
     kept = subject.done.run.data.name in OURS
     return Album(places["results" if kept else "work"], kept)
 
 
 def is_drawn(part: Any, places: Mapping[str, Path]) -> bool:
-    """Whether all pictures that are named somewhere in ``part`` are there."""
+    """Whether all figures that are named somewhere in ``part`` are there."""
     if isinstance(part, Mapping):
         there = "file" not in part or (places[part["in"]] / part["file"]).exists()
         return there and all(is_drawn(value, places) for value in part.values())
@@ -152,19 +152,19 @@ def look_at(subject: Subject, album: Album, found: dict[str, Any], *, inner: boo
     model, info = load_model(subject.done.model), subject.dataset.info
     own: dict[str, Any] = {"training": training_of(subject), "row": subject.row, "data": subject.key, "columns": {}}
     for title, channels in subject.columns.items():
-        asked = ask(model, subject.dataset, channels, LIMIT if limited else None)
-        if asked is None:
+        predictions = predict(model, subject.dataset, channels, LIMIT if limited else None)
+        if predictions is None:
             continue
         name = f"{subject.key}-{subject.row}-{title}"
         own["columns"][title] = {
-            "samples": asked.samples,
-            **({} if asked.confusion is None else {"confusion": asked.confusion}),
-            **prediction(asked, info, album, name, model),
+            "samples": predictions.samples,
+            **({} if predictions.confusion is None else {"confusion": predictions.confusion}),
+            **prediction(predictions, info, album, name, model),
         }
         if channels == "all" and subject.key not in found["data"]:
-            found["data"][subject.key] = about_data(asked.sample, info, album, subject.key)
+            found["data"][subject.key] = about_data(predictions.sample, info, album, subject.key)
         if channels == "all" and inner and isinstance(model, AtomizerIO):
-            own["inner"] = inner_life(model, asked.sample, info, album, name)
+            own["inner"] = inner_life(model, predictions.sample, info, album, name)
     score = main_score(model.task_spec)
     points = read_curve(subject.done.model.parent / "history.jsonl", score)
     if points:
@@ -173,7 +173,7 @@ def look_at(subject: Subject, album: Album, found: dict[str, Any], *, inner: boo
 
 
 def digits_seen(tasks: Sequence[Task], album: Album) -> list[dict[str, Any]]:
-    """Draw some test digits with each share of their dark pixels, and return them with what networks take them for.
+    """Draw some test digits with each share of their dark pixels, and return them with what networks predict.
 
     Networks that are not trained are left out; without any there is nothing.
     """
@@ -188,12 +188,12 @@ def digits_seen(tasks: Sequence[Task], album: Album) -> list[dict[str, Any]]:
         for place, number in enumerate(IMAGES):
             samples = [digits.sparse(dataset, number, share) for share in given["shares"].values()]
             if len(found) <= place:
-                pictures = {
-                    title: {**album.add(f"digit-{number}-{title}", digits.picture(sample)), "answers": {}}
+                figures = {
+                    title: {**album.add(f"digit-{number}-{title}", digits.figure(sample)), "answers": {}}
                     for title, sample in zip(given["shares"], samples, strict=True)
                 }
-                found.append({"truth": int(samples[0].target), "columns": pictures})
-            taken = digits.answers(model, samples).tolist()
-            for title, answer in zip(given["shares"], taken, strict=True):
-                found[place]["columns"][title]["answers"][given["model"]] = answer
+                found.append({"truth": int(samples[0].target), "columns": figures})
+            taken = digits.predictions(model, samples).tolist()
+            for title, digit in zip(given["shares"], taken, strict=True):
+                found[place]["columns"][title]["answers"][given["model"]] = digit
     return found

@@ -6,8 +6,8 @@ from typing import Any
 
 ATOMIZER, RESNET, VIT, UNET = "Atomizer-IO", "ResNet", "ViT", "UNet"
 PERCEIVER, RAMEN, UNIVERSAT = "Perceiver-IO", "RAMEN", "UniverSat"
-RIVALS = (RESNET, VIT, PERCEIVER, RAMEN, UNIVERSAT)  # of the paper; a UNet stands beside them where that is affordable
-MODELS = (*RIVALS, ATOMIZER)
+BASELINES = (RESNET, VIT, PERCEIVER, RAMEN, UNIVERSAT)  # of the paper; beside them a UNet where that is affordable
+MODELS = (*BASELINES, ATOMIZER)
 # the presets of the paper's sizes
 SCENES = {
     RESNET: "resnet50",
@@ -29,7 +29,7 @@ SMALL: dict[str, str] = {
     RAMEN: "ramen_small",
     UNIVERSAT: "universat_small",
 }
-# what rivals change of the recipe for maps, as it is better for them on validation data (learning rates: ``rates``)
+# what baselines change of the recipe for maps, as it is better for them on validation data (learning rates: ``rates``)
 TUNED: dict[str, dict[str, Any]] = {
     RESNET: {"learning_rate": 3e-3},
     VIT: {"learning_rate": 3e-3},
@@ -38,11 +38,6 @@ TUNED: dict[str, dict[str, Any]] = {
     RAMEN: {"learning_rate": 3e-3},
     UNIVERSAT: {"learning_rate": 3e-3, "warmup_steps": 20},  # it has time for about a thousand steps
 }
-
-
-def row_numbers(columns: tuple[str, ...], table: dict[str, tuple[float, ...]]) -> dict[str, dict[str, float]]:
-    """Return a table of the paper as numbers by row and column."""
-    return {row: dict(zip(columns, numbers, strict=True)) for row, numbers in table.items()}
 
 
 def percent(score: Any) -> float:

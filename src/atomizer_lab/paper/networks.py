@@ -1,8 +1,4 @@
-"""One cell of a table: a network trained on a dataset, and its score on the test part.
-
-``small`` cells are the staged tasks of ``atomizer_lab/small_data`` with their recipe; rivals have the same data and
-time, settings that suit them, and about the same size. ``smoke`` cells are the same on made-up scenes with two steps.
-"""
+"""The cells of tables: a network trained on the data of a column, and its score; and the GPU hours of the protocol."""
 
 from __future__ import annotations
 
@@ -12,202 +8,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.errors import DataError
+import torch
+
+from atomizer_io.errors import AtomizerError
+from atomizer_io.models.registry import create_model
 from atomizer_io.training.evaluate import evaluate
-from atomizer_lab.baselines.dates import L_TAE, LINEAR
 from atomizer_lab.matrix import Task
 from atomizer_lab.paper import trainings
-from atomizer_lab.paper.item import Where
-from atomizer_lab.paper.models import ATOMIZER, RESNET, SMALL, TUNED, VIT
+from atomizer_lab.paper.columns import COLUMNS, DATASETS, INPUTS, Changes, Column, PaperDataset
+from atomizer_lab.paper.item import Scale, Where
+from atomizer_lab.paper.models import ATOMIZER
 from atomizer_lab.paper.trainings import Document, Trained, trained
-from atomizer_lab.small_data.staging import (
-    PATCH_GAP,
-    Stage,
-    listed,
-    stage_patches,
-    staged,
-    west_to_east,
-)
-from atomizer_lab.small_data.tasks import (
-    BIOMASS,
-    ENMAP,
-    FLOODS,
-    PATCHES,
-    RONDONIA,
-    SITE,
-    SmallTask,
-    merged,
-)
+from atomizer_lab.small_data.staging import staged
 
-Changes = Mapping[str, Any]
 MINUTES = 4  # of one core at most for each small training: all models of a column have the same time
+PAPER_MINUTES = 600.0  # of a run at the full protocol, where nothing is known
 TIME: Changes = {"max_time": f"0:{MINUTES:02d}:00"}
 TWO_STEPS: Changes = {"max_steps": 2}
 SHARES = ("miou", "macro_f1", "accuracy")  # scores that are shown as percent
-FOLDS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """The data of a column of a table: a small task, how its files are staged, and what it changes of the settings.
-
-    ``key`` names the folder of the staged files; ``dates`` is how many dates every scene has, where all have as many.
-    """
-
-    title: str
-    key: str
-    task: SmallTask
-    stage: Stage
-    changes: Changes = field(default_factory=dict, hash=False)
-    dates: int | None = None
-
-    def document(self, model: str, length: Changes, seed: int, changes: Changes | None = None) -> dict[str, Any]:
-        """Return the settings with which a model is trained for so long; where the data lie is not among them."""
-        found = self.task.document("", seed, **length)
-        found["training"]["accelerator"] = "cpu"
-        del found["data"]["root"]
-        if model != ATOMIZER:  # what remains of the recipe holds for any model
-            found["model"] = {"preset": SMALL[model], "settings": self.settings(model)}
-            if self.task is not PATCHES:
-                found["training"] |= TUNED.get(model, {})
-        return merged(merged(found, self.changes), changes or {})
-
-    def settings(self, model: str) -> dict[str, Any]:
-        """Return how a rival merges dates, as in the paper where it can: other rivals know by themselves."""
-        if model == VIT and self.task.series:
-            return {"temporal": L_TAE}
-        if model == RESNET and self.dates is not None:
-            return {"temporal": LINEAR, "num_dates": self.dates}
-        return {}
-
-
-def _of(title: str, task: SmallTask, **more: Any) -> Column:
-    return Column(title, task.name, task, task.stage, **more)
-
-
-def stage_months(sensor: str) -> Stage:
-    """Return what links the chip of BioMassters with the files of one sensor only."""
-
-    def stage(source: Path, folder: Path) -> None:
-        place = source / "biomassters"
-        if not place.is_dir():
-            raise DataError(place, "no such folder: the data of a small task")
-        for path in sorted(path for path in place.rglob("*") if path.is_file()):
-            inside = path.relative_to(place)
-            if "features" in inside.parts[0] and path.suffix == ".tif" and f"_{sensor}_" not in path.name:
-                continue
-            (folder / inside).parent.mkdir(parents=True, exist_ok=True)
-            (folder / inside).symlink_to(path.resolve())
-
-    return stage
-
-
-def stage_fold(fold: int) -> Stage:
-    """Return what stages the patches with the test stretch of one of five folds.
-
-    A fifth of the row of patches tests, the tenth before it (of the first fold: the last tenth) validates, and the
-    rest trains; between them some are left out, as neighbours in the row are neighbours on the ground.
-    """
-
-    def stage(source: Path, folder: Path) -> None:
-        stage_patches(source, folder)
-        names = [line.partition(",")[0] for line in (folder / "labels.csv").read_text("utf-8").splitlines()[1:]]
-        for split, numbers in fold_numbers(len(names), fold).items():
-            listed(folder / f"{split}.txt", [names[number] for number in numbers])
-
-    return stage
-
-
-def nothing(source: Path, folder: Path) -> None:
-    """Stage a folder without files, for scenes that are made on the spot."""
-    folder.mkdir(parents=True)
-
-
-def fold_numbers(count: int, fold: int, gap: int = PATCH_GAP) -> dict[str, list[int]]:
-    """Return the numbers of patches in each split of a fold; the row is closed to a ring, so that folds are alike."""
-    first, end = fold * count // FOLDS, (fold + 1) * count // FOLDS
-    tenth = count // 10
-    ring = [(end + step) % count for step in range(count - (end - first))]  # after the test stretch, to before it
-    train, val = ring[gap : len(ring) - tenth - gap], ring[len(ring) - tenth : len(ring) - gap]
-    return {"train": sorted(train), "val": sorted(val), "test": list(range(first, end))}
-
-
-CHIP = _of("Sen1Floods11 chip", FLOODS)
-SERIES = _of("Rondônia", RONDONIA, dates=6)
-HYPERSPECTRAL = _of("EnMAP", ENMAP)
-THREE_SENSORS = _of("S1 + S2 + DEM", SITE)
-BIOMASS_COLUMNS = (
-    _of("BioMassters chip", BIOMASS),
-    Column("BioMassters, S1", "biomassters-s1", BIOMASS, stage_months("S1")),
-    Column("BioMassters, S2", "biomassters-s2", BIOMASS, stage_months("S2")),
-)
-PATCH_FOLDS = tuple(Column("s2-patches", f"s2-patches-fold-{fold}", PATCHES, stage_fold(fold)) for fold in range(FOLDS))
-# floods that single pixels cannot tell from dry ground, made on the spot: pictures of them may be published
-MADE_UP_FLOODS = Column(
-    "made-up floods",
-    "made-up-floods",
-    SmallTask(
-        name="made-up-floods",
-        metric="miou",
-        stage=nothing,
-        data={"name": "synthetic", "options": {"like": "hard-floods", "size": 64, "length": 100}},
-    ),
-    nothing,
-    {"training": {"validation_samples": 20}},
-)
-MADE_UP_FIELDS = Column(
-    "made-up fields",
-    "made-up-fields",
-    SmallTask(
-        name="made-up-fields",
-        metric="miou",
-        stage=nothing,
-        data={
-            "name": "synthetic",
-            "options": {"like": "pastis-r", "size": 32, "length": 60, "sensor": "sentinel2_l2a"},
-        },
-        series=True,
-    ),
-    nothing,
-    {"training": {"validation_samples": 20}},
-)
-MADE_UP = Column(
-    "made-up",
-    "made-up",
-    SmallTask(
-        name="made-up",
-        metric="miou",
-        stage=nothing,
-        data={
-            "name": "synthetic",
-            "options": {"like": "sen1floods11", "size": 32, "length": 1},
-            "statistics": "published",
-            "parts": west_to_east(32, 16, 22),
-            **dict.fromkeys(("train", "val", "test"), "train"),
-        },
-    ),
-    nothing,
-    {"training": {"batch_size": 1, "repeat": 1, "loggers": []}},
-)
-MADE_UP_CLOUD = Column(
-    "made-up cloud",
-    "made-up-cloud",
-    SmallTask(
-        name="made-up-cloud",
-        metric="miou",
-        stage=nothing,
-        data={
-            "name": "synthetic",
-            "options": {"like": "dales", "size": 16, "length": 1},
-            "statistics": "published",
-            **dict.fromkeys(("train", "val", "test"), "train"),
-        },
-    ),
-    nothing,
-    {"training": {"batch_size": 1, "repeat": 1, "loggers": []}},
-)
-_REAL = (CHIP, SERIES, HYPERSPECTRAL, THREE_SENSORS, *BIOMASS_COLUMNS, *PATCH_FOLDS)
-COLUMNS = {column.key: column for column in (*_REAL, MADE_UP_FLOODS, MADE_UP_FIELDS, MADE_UP, MADE_UP_CLOUD)}
+BACKWARD = 3.0  # FLOPs of a training step, in forward passes
+HOUR_S = 3600.0
+Runs = Callable[[Where, Sequence[int]], list[Task]]
 
 
 def train(key: str, document: Document, data: str, work: str, results: str) -> Trained:
@@ -222,7 +43,8 @@ def find(key: str, document: Document, data: str, work: str, results: str) -> Tr
 
 def _labelled(key: str, document: Document, data: str, work: str) -> tuple[str, str]:
     """Return what the folder of a training is called, and the folder of its data, which are staged."""
-    label, column = plain(document["model"]["preset"]), COLUMNS.get(key)
+    preset, column = document["model"]["preset"], COLUMNS.get(key)
+    label = "".join(letter if letter.isalnum() else "-" for letter in preset)
     name = document["data"]["name"]
     if column is None:
         return f"{name}-{label}", str(Path(data) / name)
@@ -256,46 +78,64 @@ def train_and_score(
     return {"numbers": {row: numbers}, "metric": metric, "scores": scores, **done.cost}
 
 
+def by_class(row: str, **arguments: Any) -> dict[str, Any]:
+    """Train and score one network, and return its IoU, from 0 to 1, by class."""
+    result = train_and_score(row=row, **arguments)
+    scores = result["scores"]["all"]
+    return {**result, "numbers": {row: {"mean": scores["miou"], **scores["iou"]}}}
+
+
+def train_and_validate(
+    row: str,
+    rate: float,
+    metric: str,
+    key: str,
+    document: Document,
+    data: str,
+    work: str,
+    results: str,
+    title: str = "",
+) -> dict[str, Any]:
+    """Train one network at a learning rate, and return its best score on the validation data.
+
+    ``title`` names the data in the column of the table.
+    """
+    done = train(key, document, data, work, results)
+    column = f"{title}, {rate:g}" if title else f"{rate:g}"
+    numbers = {row: {column: shown(metric, done.metrics["best"]["score"])}}
+    return {"numbers": numbers, "metric": metric, "best": done.metrics["best"], **done.cost}
+
+
 def shown(metric: str, score: float) -> float:
     """Return a score as tables show it: shares as percent."""
     return 100 * score if metric in SHARES else score
 
 
-def plain(name: str) -> str:
-    """Return a name that can be that of a folder."""
-    return "".join(letter if letter.isalnum() else "-" for letter in name)
-
-
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell, or several of one row: the model, what it is called there, and what it changes of the settings."""
+    """A cell, or several of one row: the model, what it is called there, and what it changes of the settings.
 
-    column: Column
+    ``titles`` are columns and the channels that are shown in each.
+    """
+
+    data: Column | PaperDataset
     model: str = ATOMIZER
     row: str | None = None  # None: the name of the model
     changes: Changes = field(default_factory=dict, hash=False)
-    titles: Mapping[str, str] | None = field(default=None, hash=False)  # None: that of the column, with all channels
+    titles: Mapping[str, str] | None = field(default=None, hash=False)  # None: that of the data, with all channels
     average: str | None = None  # the column of the mean over titles
+    run: Callable[..., dict[str, Any]] = train_and_score
 
-    def task(self, where: Where, length: Changes, seed: int, minutes: float) -> Task:
+    def task(self, where: Where, seed: int, length: Changes = TIME, minutes: float = MINUTES + 1) -> Task:
         """Return the run of this cell."""
-        row, titles = self.row or self.model, self.titles or {self.column.title: "all"}
-        document = self.column.document(self.model, length, seed, self.changes)
-        known = "" if len(titles) > 1 else f"{next(iter(titles))}, "
-        return Task(
-            f"{row}, {known}{self.column.key}, seed {seed}",
-            train_and_score,
-            {
-                "row": row,
-                "columns": dict(titles),
-                "metric": self.column.task.metric,
-                "key": self.column.key,
-                "document": document,
-                **({} if self.average is None else {"average": self.average}),
-            },
-            minutes,
-            places(where),
-        )
+        row, titles = self.row or self.model, dict(self.titles or {self.data.title: "all"})
+        arguments = {"row": row, "columns": titles, "metric": self.data.metric, "key": self.data.key}
+        if self.average is not None:
+            arguments["average"] = self.average
+        document = self.data.document(self.model, seed, self.changes, length, where.configs)
+        minutes = PAPER_MINUTES if isinstance(self.data, PaperDataset) else minutes
+        name = f"{row}, {self.data.label(titles)}, seed {seed}"
+        return Task(name, self.run, {**arguments, "document": document}, minutes, places(where))
 
 
 def places(where: Where) -> dict[str, str]:
@@ -303,12 +143,46 @@ def places(where: Where) -> dict[str, str]:
     return {"data": str(where.data), "work": str(where.work), "results": str(where.results)}
 
 
-def runs_of(
-    cells: Sequence[Cell], length: Changes = TIME, minutes: float = MINUTES + 1
-) -> Callable[[Where, Sequence[int]], list[Task]]:
+def runs_of(cells: Sequence[Cell], length: Changes = TIME, minutes: float = MINUTES + 1) -> Runs:
     """Return what lists the runs of cells for some seeds; a training of this length and its test take ``minutes``."""
+    return lambda where, seeds: [cell.task(where, seed, length, minutes) for seed in seeds for cell in cells]
 
-    def runs(where: Where, seeds: Sequence[int]) -> list[Task]:
-        return [cell.task(where, length, seed, minutes) for seed in seeds for cell in cells]
 
-    return runs
+def smoke(cells: Sequence[Cell], what: str = "scene") -> Scale:
+    """Return the scale of seconds: the cells with two steps."""
+    return Scale(f"two steps on a synthetic {what}", runs_of(cells, TWO_STEPS, 0.1))
+
+
+def gpu_hours(task: Task, flops: float) -> float | None:
+    """Return the hours that a run trains on a device with so many FLOPs a second; None where it is not known.
+
+    The FLOPs of a forward pass are counted for a scene of the paper's size, without running it, and taken three times
+    for a step: with the mean κ of the training configurations, and queries at all positions. Validation and reading are
+    not in it.
+    """
+    document = task.arguments.get("document")
+    if document is None:
+        return None
+    name = document["data"]["name"]
+    dataset = next((d for d in DATASETS.values() if d.config.removesuffix("-pangaea") == name), None)
+    epochs = document["training"].get("epochs")
+    if dataset is None or epochs is None:
+        return None
+    model = document["model"]
+    settings, pairs = dict(model.get("settings", {})), document["training"].get("configurations")
+    if pairs:
+        settings["atoms_per_latent"] = round(statistics.mean(kappa for kappa, _ in pairs))
+    return (
+        BACKWARD * forward_flops(model["preset"], dataset.input, settings) * dataset.samples * epochs / flops / HOUR_S
+    )
+
+
+def forward_flops(preset: str, name: str, settings: Mapping[str, Any]) -> float:
+    """Return the FLOPs of one forward pass on an input of the paper; a multiply-add counts as two."""
+    atoms, queries = INPUTS[name].made()
+    try:
+        with torch.device("meta"):  # no weights are needed to count
+            model = create_model(preset, task_spec=INPUTS[name].task_spec, **settings).eval()
+        return float(model.flops([model.preparer()(atoms, queries)]))
+    except AtomizerError as error:
+        raise AtomizerError(f"the FLOPs of {preset} on {name} cannot be counted: {error}") from error

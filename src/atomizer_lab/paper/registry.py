@@ -1,4 +1,4 @@
-"""The items of the paper by name; what an item needs is imported when it is asked for."""
+"""The items of the paper by name; what an item needs is imported on use."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
 # name -> module and variable, and what the item shows
 ITEMS: dict[str, tuple[str, str]] = {
-    "table2": ("table2.TABLE2", "scores of all models, each trained on one dataset"),
-    "table3": ("table3.TABLE3", "scores of all models with six sets of channels at test"),
-    "compute": ("compute.COMPUTE", "operations against the score: strategies of decoding, and rivals"),
-    "lidar": ("lidar.LIDAR", "classes of LiDAR points"),
-    "dales-classes": ("dales_classes.DALES_CLASSES", "classes of LiDAR points, one by one"),
-    "rope": ("rope.ROPE", "with and without the rotary encoding of latent positions"),
-    "mnist-sparse": ("mnist_sparse.MNIST_SPARSE", "digits of which background pixels are removed at test only"),
-    "temporal": ("temporal.TEMPORAL", "dates encoded together, or one by one and then aggregated"),
+    "table2": ("experiments.TABLE2", "scores of all models, each trained on one dataset"),
+    "table3": ("experiments.TABLE3", "scores of all models with six sets of channels at test"),
+    "compute": ("experiments.COMPUTE", "FLOPs against the score: strategies of decoding, and baselines"),
+    "lidar": ("experiments.LIDAR", "classes of LiDAR points"),
+    "dales-classes": ("experiments.DALES_CLASSES", "classes of LiDAR points, one by one"),
+    "rope": ("experiments.ROPE", "with and without the rotary encoding of latent positions"),
+    "mnist-sparse": ("experiments.MNIST_SPARSE", "digits of which background pixels are removed at test only"),
+    "temporal": ("experiments.TEMPORAL", "dates encoded together, or one by one and then aggregated"),
     "local-observations": (
-        "local_observations.LOCAL_OBSERVATIONS",
-        "with and without what was observed where a query asks",
+        "experiments.LOCAL_OBSERVATIONS",
+        "with and without what was observed at a query",
     ),
-    "hyperspectral": ("hyperspectral.HYPERSPECTRAL", "224 bands of which every second is gone at test"),
-    "rates": ("rates.RATES", "learning rates of the rivals, tried on validation data"),
-    "sensitivity": ("sensitivity.SENSITIVITY", "score and operations against κ, m and k"),
-    "complexity": ("complexity.COMPLEXITY", "pairs of latent and atom with global and with local attention"),
-    "parameters": ("parameters.PARAMETERS", "parameters of all models"),
-    "partition": ("partition.PARTITION", "the cells of latents over a point cloud, as a picture"),
+    "hyperspectral": ("experiments.BANDS_ITEM", "224 bands of which every second is gone at test"),
+    "rates": ("experiments.RATES", "learning rates of the baselines, tried on validation data"),
+    "sensitivity": ("experiments.SENSITIVITY", "score and FLOPs against κ, m and k"),
+    "complexity": ("counts.COMPLEXITY", "pairs of latent and atom with global and with local attention"),
+    "parameters": ("counts.PARAMETERS", "parameters of all models"),
+    "partition": ("counts.PARTITION", "the cells of latents over a point cloud, as a figure"),
 }
 
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from atomizer_lab.lidar.lidar import PLAIN
+from atomizer_lab.paper.decoding import FOLDED, LITERAL, SCORE, strategy_of
 from atomizer_lab.paper.digits import KEPT, NO_ROPE
 from atomizer_lab.paper.digits import VIT as VIT_OF_PIXELS
-from atomizer_lab.paper.hyperspectral import TITLES as BANDS
+from atomizer_lab.paper.experiments import BANDS, FULL, GAIN, SMALL_DATES, WITHOUT
 from atomizer_lab.paper.lidar import FOREST
-from atomizer_lab.paper.local_observations import FULL, WITHOUT
 from atomizer_lab.paper.models import ATOMIZER, PERCEIVER
-from atomizer_lab.paper.read_outs import FOLDED, LITERAL, SCORE, strategy_of
-from atomizer_lab.paper.temporal import GAIN, SMALL_DATES
 from atomizer_lab.report.figures import means
 from atomizer_lab.report.pages import NOTHING, Head, Table, cell
 from atomizer_lab.report.results import ResultFile

@@ -8,9 +8,9 @@ from typing import Any
 
 from atomizer_lab.bench.decode_plots import VARIED, line_of, value_of
 from atomizer_lab.bench.read_outs import USUAL
+from atomizer_lab.paper.decoding import FOLDED, LITERAL, SCORE, dataset_of, first_measured, strategy_of
+from atomizer_lab.paper.experiments import GAIN
 from atomizer_lab.paper.item import Item
-from atomizer_lab.paper.read_outs import FOLDED, LITERAL, SCORE, dataset_of, first_measured, strategy_of
-from atomizer_lab.paper.temporal import GAIN
 from atomizer_lab.report.charts import Axes, Chart, Series, chart, colour_of, dots
 from atomizer_lab.report.results import ResultFile
 from atomizer_lab.report.tables import LOWER

@@ -9,6 +9,7 @@ from typing import Any
 
 from atomizer_io.errors import DataError
 from atomizer_io.texts import parse_json, read_text
+from atomizer_lab.matrix import present
 from atomizer_lab.paper.item import SCALES
 from atomizer_lab.paper.looks import NAME as LOOKS
 from atomizer_lab.paper.looks import folder_of
@@ -171,7 +172,7 @@ def read_looks(folder: Path, work: Path) -> Looks:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        document = parse_json(read_text(path))
+        document = present(parse_json(read_text(path)))
     except (OSError, ValueError) as error:
         raise DataError(path, f"this is not JSON ({error}): remove the file, or write it again") from error
     if not isinstance(document, dict):

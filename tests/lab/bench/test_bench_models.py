@@ -1,4 +1,4 @@
-"""The table of all models: every row is measured, what does not fit is marked, and growth is counted."""
+"""The table of all models: every row is measured, what does not fit is marked."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from atomizer_io.cli import main
 from atomizer_io.models.registry import create_model
-from atomizer_lab.bench import growth
 from atomizer_lab.bench.model_inputs import PAPER_INPUTS, ModelInput, raster_input
 from atomizer_lab.bench.models import Limits, ModelRow, cell, kept, measure, settings_for, usual_models
 
@@ -64,35 +62,6 @@ def test_all_rows_of_an_input_are_measured_again_where_no_model_is_named(tmp_pat
     assert kept(tmp_path / "none.json", [PAPER_INPUTS["xview2"]], [])["rows"] == []
 
 
-def test_a_trained_model_predicts_a_scene_whole_beside_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    document = {
-        "data": {"name": "synthetic", "options": {"like": "texture", "size": 24, "length": 3}, "workers": 0},
-        "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1}},
-        "training": {
-            **{"max_steps": 1, "accelerator": "cpu"},
-            **{"loggers": [], "figures": 0, "baselines": False},
-        },
-        "name": "run",
-        "output": str(tmp_path),
-    }
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))
-    assert main(["train", str(tmp_path / "run.yaml"), "--quiet"]) == 0
-    trained, output = str(tmp_path / "run" / "best"), tmp_path / "models.json"
-    words = ["bench", "models", "pixels", "--input", "24x24x2", "--repeats", "1", "--output", str(output)]
-    assert main([*words, "--trained", trained]) == 0
-    shown = capsys.readouterr().out
-    found = json.loads(output.read_text())
-    whole, (row,) = found["whole"], found["rows"]
-    times = (row["prepare_s"] + row["answer_s"]) / whole["rows"][0]["seconds"]
-    assert f"pixels on 24x24x2 takes {times:.1f} times as long as dense; " in shown
-    assert [row["way"] for row in whole["rows"]] == ["dense", "zone_probe", "quadtree"]
-    assert whole["shape"] == [24, 24] and all(row["seconds"] > 0 and 0 <= row["miou"] <= 1 for row in whole["rows"])
-    assert main([*words, "--trained", str(tmp_path / "nothing")]) == 2
-    assert "nothing" in capsys.readouterr().err
-
-
 def test_what_takes_too_long_is_marked_and_what_was_measured_is_kept() -> None:
     row = cell("unet", raster_input(512, 512, 15), Limits(seconds=0.0))
     assert row.stopped == "stopped after 0 s" and row.step_s is None and "stopped after 0 s" in row.line()
@@ -140,16 +109,6 @@ def test_models_suit_the_input() -> None:
     assert "vit_small_patch8" in usual_models(PAPER_INPUTS["eurosat"])
     assert "vit_small" in usual_models(PAPER_INPUTS["forestnet"])
     assert settings_for("pixels", PAPER_INPUTS["dales"]) == {}
-
-
-def test_growth_is_counted_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweeps = {"pixels along a side": {side: raster_input(side, side, 3) for side in (16, 32)}}
-    monkeypatch.setattr(growth, "SWEEPS", sweeps | {"dates": {2: raster_input(16, 16, 3, 2)}})
-    found = growth.run(["atomizer_io_tiny", "unet_small"], tmp_path / "growth.json")["operations"]
-    sides = found["pixels along a side"]
-    assert sides["32"]["unet_small"] == pytest.approx(4 * sides["16"]["unet_small"], rel=0.1)
-    assert sides["32"][growth.LITERAL] > sides["32"]["atomizer_io_tiny"] > sides["16"]["atomizer_io_tiny"]
-    assert (tmp_path / "growth.png").stat().st_size > 10_000
 
 
 def test_a_row_says_what_is_missing() -> None:

@@ -304,7 +304,8 @@ def test_no_model_and_nothing_to_decode(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_whole_predictions_beside_a_unet() -> None:
-    from atomizer_lab.bench.whole import whole_predictions
+    sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
+    from bench_whole import whole_predictions
 
     torch.manual_seed(0)
     dataset = aio.datasets.create("synthetic", like="texture", size=20, length=1)

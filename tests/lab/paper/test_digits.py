@@ -1,4 +1,4 @@
-"""The items on MNIST: a run from made-up digits to the table, models that are kept, pixels that are removed."""
+"""The items on MNIST: a run from synthetic digits to the table, models that are kept, pixels that are removed."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def test_networks_of_one_size_see_the_same_pixels(tmp_path: Path) -> None:
     assert max(seen[-1]) < 300 and all(sum(counts) <= digits.PIXELS for counts in seen)
 
 
-def test_the_picture_shows_absent_pixels(tmp_path: Path) -> None:
+def test_the_figure_shows_absent_pixels(tmp_path: Path) -> None:
     fixtures.write("mnist", tmp_path / "mnist")
     dataset = Mnist(tmp_path / "mnist", "test")
-    whole, thin = (digits.picture(digits.sparse(dataset, 0, share)) for share in (1.0, 0.1))
+    whole, thin = (digits.figure(digits.sparse(dataset, 0, share)) for share in (1.0, 0.1))
     grey = thin.max(axis=-1) == thin.min(axis=-1)
     assert whole.shape == (28, 28, 3) and (whole.max(axis=-1) == whole.min(axis=-1)).all()
     assert grey.mean() < 0.5 and (thin[grey] == whole[grey]).all()

@@ -31,9 +31,9 @@ def test_predictions_matrices_curves_and_attention_come_from_the_trained_models(
     place = tmp_path / "results" / "table2-smoke"
     looks = json.loads((place / "looks.json").read_text())
     scores = {name: run["result"]["scores"]["all"] for name, run in json.loads(output.read_text())["runs"].items()}
-    assert set(looks["runs"]) == set(scores) and looks["data"]["made-up"]["classes"] == ["dry", "water"]
+    assert set(looks["runs"]) == set(scores) and looks["data"]["synthetic"]["classes"] == ["dry", "water"]
     for name, run in looks["runs"].items():
-        matrix = torch.tensor(run["columns"]["made-up"]["confusion"])
+        matrix = torch.tensor(run["columns"]["synthetic"]["confusion"])
         assert int(matrix.sum()) == scores[name]["positions"]
         assert float(matrix.trace() / matrix.sum()) == pytest.approx(scores[name]["accuracy"])
         assert [step for step, _ in run["curve"]["points"]][-2:] == [1, 2]  # after the start, where that is fitted
@@ -41,10 +41,10 @@ def test_predictions_matrices_curves_and_attention_come_from_the_trained_models(
     here = [pair[0] for pair in inner["attention"]["shares"].values()]
     assert len(here) == 15 and sum(here) == pytest.approx(1.0, abs=1e-3)
     named = {path.name for path in place.glob("*.png")}
-    assert {inner["cells"]["file"], inner["quadtree"]["file"], looks["data"]["made-up"]["target"]["file"]} <= named
+    assert {inner["cells"]["file"], inner["quadtree"]["file"], looks["data"]["synthetic"]["target"]["file"]} <= named
     assert str(tmp_path) not in (place / "looks.json").read_text()
     # looked at once: a second call draws only what is not there
-    lost, stays = place / inner["cells"]["file"], place / "made-up-resnet-made-up.png"
+    lost, stays = place / inner["cells"]["file"], place / "synthetic-resnet-synthetic.png"
     lost.unlink()
     stays.write_bytes(b"drawn before")
     assert main([*words, "--jobs", "0"]) == 0
@@ -56,7 +56,7 @@ def test_clouds_are_drawn_whole(tmp_path: Path) -> None:
     item("lidar").run(SMOKE, where(tmp_path), output, jobs=0)
     assert write_looks(item("lidar"), SMOKE, where(tmp_path), output) == []
     looks = json.loads((output.with_suffix("") / "looks.json").read_text())
-    files = [run["columns"]["made-up cloud"]["cloud"] for run in looks["runs"].values()]
+    files = [run["columns"]["synthetic points"]["cloud"] for run in looks["runs"].values()]
     assert len(files) == 2 and all((output.with_suffix("") / file["file"]).stat().st_size > 5000 for file in files)
 
 
@@ -86,7 +86,7 @@ def test_data_that_are_not_there_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "kept"), [("synthetic", True), ("mnist", True), ("sen1floods11", False)])
-def test_only_pictures_of_our_own_data_lie_with_the_results(tmp_path: Path, name: str, kept: bool) -> None:
+def test_only_figures_of_our_own_data_lie_with_the_results(tmp_path: Path, name: str, kept: bool) -> None:
     run = parse({"data": {"name": name}, "model": {"preset": "atomizer_io_tiny"}})
     subject = Subject("run", "row", "key", Trained(run, tmp_path / "best", {}), None)  # type: ignore[arg-type]
     places = {"results": tmp_path / "results" / "table2-small", "work": tmp_path / "work" / "looks" / "table2-small"}
@@ -96,11 +96,11 @@ def test_only_pictures_of_our_own_data_lie_with_the_results(tmp_path: Path, name
     assert file["in"] == ("results" if kept else "work") and (place / file["file"]).exists()
 
 
-def test_large_pictures_are_shrunk_by_whole_blocks() -> None:
-    picture = torch.arange(7 * 4 * 3.0).reshape(7, 4, 3).numpy()
-    small = shrunk(picture, 4)
-    assert small.shape == (3, 2, 3) and small[0, 0, 0] == picture[:2, :2, 0].mean()
-    assert (shrunk(picture, 7) == picture).all()
+def test_large_figures_are_shrunk_by_whole_blocks() -> None:
+    figure = torch.arange(7 * 4 * 3.0).reshape(7, 4, 3).numpy()
+    small = shrunk(figure, 4)
+    assert small.shape == (3, 2, 3) and small[0, 0, 0] == figure[:2, :2, 0].mean()
+    assert (shrunk(figure, 7) == figure).all()
 
 
 def test_maps_mark_what_is_wrong_and_what_is_not_known() -> None:

@@ -1,4 +1,4 @@
-"""Items that train networks: each from made-up scenes to its table, with trainings that items share."""
+"""Items that train networks: each from synthetic scenes to its table, with trainings that items share."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ pytest.importorskip("lightning")
 from atomizer_io.errors import ConfigError
 from atomizer_io.training.bands import CONFIGURATIONS
 from atomizer_io.training.config import parse
-from atomizer_lab.paper import networks, protocol, read_outs, trainings
+from atomizer_lab.paper import columns, decoding, networks, trainings
+from atomizer_lab.paper.experiments import TABLE2_COLUMNS, with_gain
 from atomizer_lab.paper.item import PAPER, SMALL, SMOKE, Where
 from atomizer_lab.paper.models import ATOMIZER, MODELS, PERCEIVER, RESNET, TUNED
 from atomizer_lab.paper.registry import item
-from atomizer_lab.paper.table2 import COLUMNS
-from atomizer_lab.paper.temporal import with_gain
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -52,7 +51,7 @@ def test_items_end_with_a_table(name: str, rows: int, work: Path, tmp_path: Path
     assert str(tmp_path) not in json.dumps(document) and str(work) not in json.dumps(document)
 
 
-def test_rivals_are_tried_at_several_rates_on_validation_data(work: Path, tmp_path: Path) -> None:
+def test_baselines_are_tried_at_several_rates_on_validation_data(work: Path, tmp_path: Path) -> None:
     document = smoke("rates", work, tmp_path)
     (found,) = document["found"].values()
     assert list(found) == ["0.0003", "0.001"]
@@ -68,13 +67,13 @@ def test_channels_are_removed_at_test_only(work: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["compute", "sensitivity"])
-def test_read_outs_use_the_checkpoint_of_table2(name: str, work: Path, tmp_path: Path) -> None:
+def test_decoding_uses_the_checkpoint_of_table2(name: str, work: Path, tmp_path: Path) -> None:
     smoke("table2", work, tmp_path)
     before = sorted((work / "runs").iterdir())
     document = smoke(name, work, tmp_path)
     assert sorted((work / "runs").iterdir()) == before
     dense = [cells for row, cells in document["found"].items() if row.startswith("dense")]
-    assert dense and all(cells["asked, %"]["mean"] == 100 for cells in dense)
+    assert dense and all(cells["decoded, %"]["mean"] == 100 for cells in dense)
     assert all(cells["GFLOP"]["mean"] < cells["GFLOP as written"]["mean"] for cells in dense)
     assert (name == "sensitivity") == (RESNET not in document["found"])
     assert (tmp_path / f"{name}-smoke.png").stat().st_size > 5000
@@ -88,7 +87,7 @@ def test_sensitivity_draws_every_dataset(work: Path, tmp_path: Path, monkeypatch
     kept: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: kept.append(figure))
     runs = {"chip: Atomizer-IO, seed 0": result, "chip: Atomizer-IO, seed 1": better, "fields: Atomizer-IO": better}
-    read_outs.draw_sensitivity(runs, Where(), tmp_path / "drawn.png", SMALL)
+    decoding.draw_sensitivity(runs, Where(), tmp_path / "drawn.png", SMALL)
     (figure,) = kept
     titles = {axis.get_title(): axis for axis in figure.axes if axis.get_title()}
     assert set(titles) == {"chip", "fields"}
@@ -119,7 +118,7 @@ def test_gains_are_of_the_same_seed_or_of_means() -> None:
 
 def test_causes_are_sought_with_the_first_seed_only() -> None:
     tasks = item("temporal").runs(SMALL, Where(), [4, 5])
-    others = [task for task in tasks if "local observations" in task.name or task.name.startswith("made-up")]
+    others = [task for task in tasks if "local observations" in task.name or task.name.startswith("synthetic")]
     assert len(tasks) == 2 * 6 + 12 and len(others) >= 6
     assert {task.arguments["document"]["seed"] for task in others} == {4}
 
@@ -130,23 +129,27 @@ def test_classes_one_by_one(work: Path, tmp_path: Path) -> None:
     assert len(found[ATOMIZER]) == 9 and 0 <= found[ATOMIZER]["mean"]["mean"] <= 1
 
 
-def test_rivals_share_all_but_the_model() -> None:
-    own, rival = (networks.CHIP.document(model, networks.TIME, 0) for model in (ATOMIZER, RESNET))
-    assert own["data"] == rival["data"] and "root" not in own["data"]
+def document(column: columns.Column, model: str) -> dict[str, Any]:
+    return column.document(model, 0, {}, networks.TIME, CONFIGS)
+
+
+def test_baselines_share_all_but_the_model() -> None:
+    own, other = (document(columns.CHIP, model) for model in (ATOMIZER, RESNET))
+    assert own["data"] == other["data"] and "root" not in own["data"]
     tuned = {**own["training"], "configurations": None, **TUNED[RESNET]}
-    assert tuned == {**rival["training"], "configurations": None}
-    assert own["training"]["max_time"] == rival["training"]["max_time"]
-    (fold, *_) = networks.PATCH_FOLDS
-    assert "learning_rate" not in fold.document(RESNET, networks.TIME, 0)["training"], "only maps were tuned on"
+    assert tuned == {**other["training"], "configurations": None}
+    assert own["training"]["max_time"] == other["training"]["max_time"]
+    (fold, *_) = columns.PATCH_FOLDS
+    assert "learning_rate" not in document(fold, RESNET)["training"], "only maps were tuned on"
     for model in (ATOMIZER, *MODELS):
-        parse(networks.CHIP.document(model, networks.TIME, 0))  # every setting is known
+        parse(document(columns.CHIP, model))  # every setting is known
 
 
 def test_folds_cover_all_patches_and_keep_their_distance() -> None:
     count, gap = 5957, 100
     tests: set[int] = set()
-    for fold in range(networks.FOLDS):
-        numbers = networks.fold_numbers(count, fold, gap)
+    for fold in range(columns.FOLDS):
+        numbers = columns.fold_numbers(count, fold, gap)
         test, val, train = (set(numbers[split]) for split in ("test", "val", "train"))
         assert not tests & test and not test & val and not test & train and not val & train
         near = {(number + step) % count for number in test for step in range(-gap, gap)}
@@ -159,7 +162,7 @@ def test_the_chip_of_one_sensor_has_no_file_of_the_other(tmp_path: Path) -> None
     import data as fixtures
 
     fixtures.write("biomassters", tmp_path / "data" / "biomassters")
-    networks.stage_months("S1")(tmp_path / "data", tmp_path / "staged")
+    columns.stage_months("S1")(tmp_path / "data", tmp_path / "staged")
     names = [path.name for path in (tmp_path / "staged").rglob("*.tif")]
     assert any("_S1_" in name for name in names) and not any("_S2_" in name for name in names)
     assert any("agbm" in name for name in names)
@@ -168,7 +171,7 @@ def test_the_chip_of_one_sensor_has_no_file_of_the_other(tmp_path: Path) -> None
 def test_the_full_protocol_has_a_run_for_each_model_and_dataset(tmp_path: Path) -> None:
     where = Where(tmp_path / "data", tmp_path / "work", tmp_path / "results", CONFIGS)
     tasks = item("table2").runs(PAPER, where)
-    assert len(tasks) == len(COLUMNS) * len(MODELS)
+    assert len(tasks) == len(TABLE2_COLUMNS) * len(MODELS)
     for task in tasks:
         document = task.arguments["document"]
         parse(dict(document))  # every setting is known
@@ -184,18 +187,18 @@ def tasks_of(tasks: list[Any], document: dict[str, Any]) -> dict[str, Any]:
 
 def test_gpu_hours_grow_with_what_is_computed(tmp_path: Path) -> None:
     where = Where(configs=CONFIGS)
-    cells = [protocol.Cell("EuroSAT", model).task(where, 0) for model in (ATOMIZER, RESNET)]
-    hours = [protocol.gpu_hours(cell, 4e13) for cell in cells]
+    cells = [networks.Cell(columns.DATASETS["EuroSAT"], model).task(where, 0) for model in (ATOMIZER, RESNET)]
+    hours = [networks.gpu_hours(cell, 4e13) for cell in cells]
     assert all(0 < found < 50 for found in hours if found is not None) and None not in hours
-    assert protocol.gpu_hours(cells[0], 8e13) == pytest.approx(hours[0] / 2)  # type: ignore[operator]
+    assert networks.gpu_hours(cells[0], 8e13) == pytest.approx(hours[0] / 2)  # type: ignore[operator]
 
 
 def test_a_kept_training_is_found_again(work: Path, tmp_path: Path) -> None:
-    document = networks.MADE_UP.document(ATOMIZER, networks.TWO_STEPS, 0)
+    settings = columns.SYNTHETIC.document(ATOMIZER, 0, {}, networks.TWO_STEPS, Path())
     places = {"data": str(tmp_path), "work": str(work), "results": str(tmp_path / "results")}
-    done = networks.train("made-up", document, **places)
+    done = networks.train("synthetic", settings, **places)
     trainings.keep(done, places["results"])
-    again = networks.train("made-up", document, **{**places, "work": str(tmp_path / "other")})
+    again = networks.train("synthetic", settings, **{**places, "work": str(tmp_path / "other")})
     assert again.model.parent.parent == tmp_path / "results" / "checkpoints"
     assert again.metrics["scores"] == done.metrics["scores"] and "folder" not in again.metrics
-    assert trainings.mark(document) != trainings.mark({**document, "seed": 1})
+    assert trainings.mark(settings) != trainings.mark({**settings, "seed": 1})

@@ -238,7 +238,7 @@ def test_everything_is_on_the_page_with_its_command(everything: Path) -> None:
 
 
 def test_datasets_of_the_compute_figure_have_charts_of_their_own(tmp_path: Path) -> None:
-    cells = {"mIoU": 80.0, "GFLOP": 2.0, "GFLOP as written": 3.0, "asked, %": 100.0}
+    cells = {"mIoU": 80.0, "GFLOP": 2.0, "GFLOP as written": 3.0, "decoded, %": 100.0}
     rows = {f"{data}: {name}": cells for data in ("BurnScars", "PASTIS") for name in ("dense, κ 100", "ResNet")}
     write_item(tmp_path, "compute", "paper", {"0": {"numbers": rows}})
     titles = re.findall(r'<svg [^>]*aria-label="([^"]*)"', panel(page_of(tmp_path), "paper"))

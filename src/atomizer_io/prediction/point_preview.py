@@ -18,8 +18,8 @@ from atomizer_io.figures.class_colours import Colour, class_colours
 from atomizer_io.figures.point_clouds import POINTS, PointLayer, PointView, Strip
 from atomizer_io.io.las_classes import CODES
 from atomizer_io.io.point_clouds import PointCloudHeader, open_las
-from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED
-from atomizer_io.prediction.las import CHUNK
+from atomizer_io.io.point_store import CHUNK
+from atomizer_io.prediction.las_classes import ENTROPY, PREDICTED
 
 Columns = dict[str, NDArray[Any]]
 

@@ -14,9 +14,9 @@ from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
 from atomizer_io.figures.class_colours import BROWNS, GREENS, REDS, WRONG, rgb
 from atomizer_io.io.point_clouds import point_cloud_header
-from atomizer_io.prediction import cloud_picture
-from atomizer_io.prediction.clouds import predict_points
-from atomizer_io.prediction.options import CloudClasses, CloudWindows, Execution
+from atomizer_io.prediction import point_preview
+from atomizer_io.prediction.options import Execution, PointCloudClasses, PointCloudWindows
+from atomizer_io.prediction.points import predict_points
 from scenes import SMALL
 
 laspy = pytest.importorskip("laspy")
@@ -53,7 +53,7 @@ def thirds(image: np.ndarray, colour: str) -> tuple[float, ...]:
 
 def test_prediction_truth_and_difference_side_by_side(tmp_path: Path) -> None:
     cloud = classified(tmp_path / "cloud.laz")
-    cloud_picture.draw(cloud, tmp_path / "cloud.png", point_cloud_header(cloud), CODES)
+    point_preview.draw(cloud, tmp_path / "cloud.png", point_cloud_header(cloud), CODES)
     image = imread(tmp_path / "cloud.png")[..., :3]
     image = image[: image.shape[0] * 5 // 6]  # without the legends
     prediction, before, differs = np.array_split(image, 3, axis=1)
@@ -68,16 +68,16 @@ def test_a_bounded_number_of_points_is_drawn(tmp_path: Path, monkeypatch: pytest
     """Pieces of the file do not matter, and points that were thinned out still make a cross-section."""
     cloud = classified(tmp_path / "cloud.laz")
     header = point_cloud_header(cloud)
-    whole = cloud_picture.thinned(cloud, header)
+    whole = point_preview.thinned(cloud, header)
     assert len(whole["x"]) == 5000
-    for module in (cloud_picture, cloud_picture.point_clouds):
+    for module in (point_preview, point_preview.point_clouds):
         monkeypatch.setattr(module, "POINTS", 300)
-    monkeypatch.setattr(cloud_picture, "CHUNK", 701)
-    some = cloud_picture.thinned(cloud, header)
+    monkeypatch.setattr(point_preview, "CHUNK", 701)
+    some = point_preview.thinned(cloud, header)
     assert 250 < len(some["x"]) <= 300 and np.array_equal(some["x"], whole["x"][::17])
-    strip = cloud_picture.Strip.through(np.stack([whole[axis] for axis in "xyz"], axis=1))
-    assert len(cloud_picture.within_strip(cloud, header, strip)["x"]) > 150
-    cloud_picture.draw(cloud, tmp_path / "cloud.png", header, CODES)
+    strip = point_preview.Strip.through(np.stack([whole[axis] for axis in "xyz"], axis=1))
+    assert len(point_preview.within_strip(cloud, header, strip)["x"]) > 150
+    point_preview.draw(cloud, tmp_path / "cloud.png", header, CODES)
     assert share(imread(tmp_path / "cloud.png")[..., :3], BROWNS[0]) > 0.005
 
 
@@ -95,14 +95,14 @@ def test_a_picture_beside_classified_points(tmp_path: Path, capsys: pytest.Captu
     image = imread(tmp_path / "out.png")[..., :3]
     assert share(image, BROWNS[0]) > 0.002, "the class in the file is drawn too"
     assert not list(tmp_path.glob("*.parts"))
-    plain = {"windows": CloudWindows(50.0), "execution": Execution(progress=False)}
+    plain = {"windows": PointCloudWindows(50.0), "execution": Execution(progress=False)}
     predict_points(own, cloud, tmp_path / "plain.laz", **plain)
     assert (tmp_path / "plain.laz").read_bytes() == (tmp_path / "out.laz").read_bytes()
     assert not (tmp_path / "plain.png").exists()
     (tmp_path / "new.png").write_bytes(b"mine")
     with pytest.raises(ConfigError, match=r"new\.png exists"):
-        predict_points(own, cloud, tmp_path / "new.laz", classes=CloudClasses(picture=True), **plain)
-    replaced = CloudClasses(replace=True, probabilities=False, picture=True)
+        predict_points(own, cloud, tmp_path / "new.laz", classes=PointCloudClasses(preview=True), **plain)
+    replaced = PointCloudClasses(replace=True, probabilities=False, preview=True)
     predict_points(own, cloud, tmp_path / "replaced.laz", classes=replaced, **plain)
     assert (tmp_path / "replaced.png").stat().st_size > 1000
 
@@ -112,17 +112,17 @@ def told(path: Path, monkeypatch: pytest.MonkeyPatch, task_spec: dict, **how: ob
     torch.manual_seed(0)
     own = aio.create_model("atomizer_io_tiny", **SMALL, class_names=tuple(CODES), **task_spec)
     seen = list[dict[str, object]]()
-    drawn = cloud_picture.point_clouds.draw
+    drawn = point_preview.point_clouds.draw
 
     def draw(figure: object, view: object, layers: list) -> None:
         seen.extend({"title": layer.title, "legend": list(layer.legend)} for layer in layers)
         drawn(figure, view, layers)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cloud_picture.point_clouds, "draw", draw)
+        patch.setattr(point_preview.point_clouds, "draw", draw)
         again = Execution(progress=False, overwrite=True)
         predict_points(
-            own, path, path.with_suffix(".out.las"), classes=CloudClasses(picture=True, **how), execution=again
+            own, path, path.with_suffix(".out.las"), classes=PointCloudClasses(preview=True, **how), execution=again
         )
     return seen
 
@@ -136,7 +136,7 @@ def test_the_share_that_differs_is_of_all_points_by_trained_class(
     cloud.classification[:] = np.random.default_rng(1).choice([2, 3, 4, 5, 6, 7, 9], 3000)
     cloud.write(tmp_path / "in.las")
     trained = {2: 0, 3: 1, 4: 1, 5: 1, 6: 2, -1: -1}
-    for module in (cloud_picture, cloud_picture.point_clouds):
+    for module in (point_preview, point_preview.point_clouds):
         monkeypatch.setattr(module, "POINTS", most)
     (last,) = told(tmp_path / "in.las", monkeypatch, {"label_codes": trained})[3:]
     found = laspy.read(tmp_path / "in.out.las")

@@ -1,13 +1,16 @@
-"""Where the time of a training step goes, beside the time of its matrix products alone.
+"""Measure where the time of a training step goes.
 
-A run of a few steps on made-up data, by the same loader, network, trainer, callbacks and logger as ``atomizer train``;
-samples are kept in memory, as they are after the first epoch. All times are CPU times of one process without loader
-workers, so that what else a machine does hardly shows. With workers, the share of the time is measured in which the
-trainer waits for a batch.
+    .venv/bin/python tools/bench_step.py [NAME ...] [--steps 10] [--workers 0] [--output results/step.json]
+
+A run of a few steps on synthetic data, in the sizes of small real tasks and filled with noise, by the same
+loader, network, trainer, callbacks and logger as ``atomizer train``; samples are cached, as they are after the first
+epoch. All times are CPU times of one process without loader workers, so that what else a machine does hardly shows.
+With workers, the share of the time is measured in which the trainer waits for a batch.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import json
@@ -20,8 +23,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2, SENTINEL2_L2A
+from atomizer_io.data.task_spec import TaskSpec
+from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.machine import machine
-from atomizer_io.models.atomizer.ops.kernels.build import without_kernels
 from atomizer_io.models.base import Cost, Model
 from atomizer_io.models.registry import create_model
 from atomizer_io.texts import write_output
@@ -29,11 +39,9 @@ from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import DataSettings, ModelSettings, Run, TrainingSettings
 from atomizer_io.training.data import Drawn, Gather, ResumableLoader
 from atomizer_io.training.draws import Draws
-from atomizer_io.training.objective import loss_sum
 from atomizer_io.training.schedule import factor
 from atomizer_io.training.trainer import trainer_of
-from atomizer_lab.bench.products import Recorder
-from atomizer_lab.bench.step_inputs import MadeUp, StepInput
+from atomizer_lab.bench.model_inputs import noise
 
 PRESET = "atomizer_io_tiny"
 WARM_UP = 5  # steps that do not count
@@ -41,9 +49,96 @@ COST = Cost(atoms_per_latent=256, budget=128)
 REST = "trainer and logging"
 STAGES = {"tokenizer": "tokens", "encoder": "encoder", "processor": "processor", "temporal": "time steps"}
 PARTS = (
-    *("samples: crops, turns, draws", "cells and nearest latents", *STAGES.values(), "decoder", "observations"),
+    *("samples: crops, rotations, dropout", "cells and nearest latents", *STAGES.values(), "decoder", "observations"),
     *("loss and what is between", "backward", "clipping", "optimizer and average", REST),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """Scenes of ``pixels`` × ``pixels``, one raster for each of ``sensors`` and dates; of each a crop is trained on."""
+
+    name: str
+    task: str
+    outputs: int
+    sensors: tuple[tuple[Channel, ...], ...]
+    pixels: int
+    gsd_m: float = 10.0
+    dates: int = 1
+    crop: int | None = None  # pixels; None: whole scenes
+    samples: int = 4
+
+    @property
+    def dense(self) -> bool:
+        """Whether there is a target for each pixel."""
+        return self.task == "segmentation"
+
+    @property
+    def crop_m(self) -> float | None:
+        """The side of a crop in metres."""
+        return None if self.crop is None else self.crop * self.gsd_m
+
+    def sample(self, number: int) -> Sample:
+        """Return a sample of noise at the usual levels of its channels."""
+        generator = torch.Generator().manual_seed(number)
+        atoms = noise(self.sensors, (self.pixels, self.pixels), self.gsd_m, self.dates, generator)
+        meta = Meta(f"noise-{number}")
+        if self.dense:
+            grid = Grid(self.pixels, self.pixels, self.gsd_m)
+            classes = torch.randint(self.outputs, grid.shape, generator=generator)
+            return Sample.of_map(atoms, grid, classes, meta)
+        if self.task == "classification":
+            return Sample.of_scene(atoms, torch.randint(self.outputs, (), generator=generator), meta)
+        return Sample.of_scene(atoms, float(torch.rand((), generator=generator)), meta)
+
+
+class Noise(Dataset):
+    """The samples of a :class:`StepInput`."""
+
+    def __init__(self, scene: StepInput) -> None:
+        self.scene = scene
+        self.info = Info(
+            name="noise",
+            title=scene.name,
+            task="regression" if scene.task == "scene_regression" else scene.task,
+            channels=tuple(channel for channels in scene.sensors for channel in channels),
+            extent_m=scene.gsd_m * (scene.crop or scene.pixels),
+            classes=tuple(f"class {number}" for number in range(scene.outputs)) if scene.outputs > 1 else (),
+        )
+        super().__init__(Path(), "train")
+
+    @property
+    def task_spec(self) -> TaskSpec:
+        """What a model predicts."""
+        scene = self.scene
+        return TaskSpec(scene.task, scene.outputs, channels=self.info.channels, extent_m=self.info.extent_m)
+
+    def find(self) -> Sequence[int]:
+        """Return the numbers of the samples."""
+        return range(self.scene.samples)
+
+    def files(self, item: int) -> tuple[Path, ...]:
+        """Return a name for messages; there are no files."""
+        return (Path(f"noise-{item}"),)
+
+    def read(self, item: int) -> Sample:
+        """Return one sample."""
+        return self.scene.sample(item)
+
+
+_FIFTEEN = (SENTINEL1.pick("VV", "VH"), SENTINEL2.channels)
+_SIX = SENTINEL2_L2A.pick("B02", "B03", "B04", "B8A", "B11", "B12")
+_BANDS = tuple(Channel("noise", f"B{i}", 0.42 + 2.0 * i / 224, 0.01, mean=0.0, std=1.0) for i in range(224))
+INPUTS = {
+    item.name: item
+    for item in (
+        StepInput("radar and optical", "segmentation", 2, _FIFTEEN, 256, crop=64),
+        StepInput("six dates", "segmentation", 6, (_SIX,), 128, 20.0, dates=6, crop=42),
+        StepInput("224 bands", "segmentation", 6, (_BANDS,), 32, 30.0, crop=16),
+        StepInput("small patches", "classification", 6, (_SIX,), 8, 20.0, samples=16),
+        StepInput("series of one pixel", "scene_regression", 1, _FIFTEEN, 1, dates=12, samples=16),
+    )
+}
 
 
 @dataclass
@@ -122,27 +217,12 @@ class _TimedLoader(ResumableLoader):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a training step takes, in CPU milliseconds: its parts, and its products alone.
-
-    ``by_vector_ms`` is what products of matrices with vectors take of ``products_ms``; torch is slow at these.
-    """
+    """What the parts of a training step take, in CPU milliseconds."""
 
     name: str
     atoms: int  # of a batch
     step_ms: float
     parts_ms: dict[str, float]
-    products_ms: float
-    by_vector_ms: float
-
-    @property
-    def ratio(self) -> float:
-        """How many times as long as its products the step takes."""
-        return self.step_ms / self.products_ms
-
-    @property
-    def strict_ratio(self) -> float:
-        """The same, as if products with vectors took no time."""
-        return self.step_ms / (self.products_ms - self.by_vector_ms)
 
     def lines(self) -> Iterator[str]:
         """Yield the rows of the printed table."""
@@ -152,8 +232,6 @@ class Step:
                 taken = self.parts_ms[part]
                 yield f"  {part:32}{taken:9.2f} ms {100 * taken / self.step_ms:6.1f} %"
         yield f"  {'whole step':32}{self.step_ms:9.2f} ms"
-        yield f"  {'its products alone':32}{self.products_ms:9.2f} ms, {self.by_vector_ms:.2f} of them with vectors"
-        yield f"  {'ratio':32}{self.ratio:9.2f}    {self.strict_ratio:.2f} if products with vectors took no time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +245,15 @@ class Waiting:
 
 
 class Bench:
-    """Trains on one made-up input for some steps."""
+    """Trains on one synthetic input for some steps."""
 
-    def __init__(self, given: StepInput, *, observation_mlp: bool, steps: int, workers: int = 0) -> None:
-        self.given, self.steps, self.workers, self.clock = given, steps, workers, Clock()
+    def __init__(self, scene: StepInput, *, observation_mlp: bool, steps: int, workers: int = 0) -> None:
+        self.scene, self.steps, self.workers, self.clock = scene, steps, workers, Clock()
         self.settings = TrainingSettings(
-            batch_size=4, queries=2000, crop_m=given.crop_m, max_steps=WARM_UP + steps, loggers=("csv",), devices=1
+            batch_size=4, queries=2000, crop_m=scene.crop_m, max_steps=WARM_UP + steps, loggers=("csv",), devices=1
         )
-        self.dataset = MadeUp(given)
-        options = {"temporal": given.dates > 1, "observation_mlp": observation_mlp}
+        self.dataset = Noise(scene)
+        options = {"temporal": scene.dates > 1, "observation_mlp": observation_mlp}
         self.model: Model = create_model(PRESET, task_spec=self.dataset.task_spec, **options)
 
     def run(self, folder: Path) -> tuple[Batch, float, float]:
@@ -216,7 +294,7 @@ class Bench:
                     clock.stop()
 
         logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices it found, products it recommends
-        run = Run(DataSettings(name="made-up"), ModelSettings(PRESET), self.settings, output=str(folder))
+        run = Run(DataSettings(name="noise"), ModelSettings(PRESET), self.settings, output=str(folder))
         trainer = trainer_of(run, folder)
         trainer.log_every_n_steps = 10
         trainer.callbacks += [KeepModels(folder, loader), Skips()]
@@ -246,50 +324,56 @@ class Bench:
                 module.register_forward_pre_hook(lambda *_, name=name: self.clock.begin(name))
                 module.register_forward_hook(lambda *_: self.clock.end())
 
-    def products(self, batch: Batch) -> Recorder:
-        """Return the products of a forward and backward pass for a batch."""
-        model = self.model.train()
-        with without_kernels(), Recorder() as recorder:
-            answers = batch.answers(model)
-            total, weight = loss_sum(answers, batch.target(answers.device), model.task_spec)
-            (total / weight).backward()
-        model.zero_grad(set_to_none=True)
-        return recorder
 
-
-def measure_step(given: StepInput, *, observation_mlp: bool = False, steps: int = 10, repeats: int = 3) -> Step:
-    """Return where the time of a training step on ``given`` goes."""
-    bench = Bench(given, observation_mlp=observation_mlp, steps=steps)
+def measure_step(scene: StepInput, *, observation_mlp: bool = False, steps: int = 10) -> Step:
+    """Return where the time of a training step on ``scene`` goes."""
+    bench = Bench(scene, observation_mlp=observation_mlp, steps=steps)
     with tempfile.TemporaryDirectory() as folder:
         batch, _, _ = bench.run(Path(folder))
     parts = {part: 1000 * taken / steps for part, taken in bench.clock.seconds.items()}
-    products, by_vector = bench.products(batch).products.seconds(repeats)
-    name = given.name + (", a layer before observations" if observation_mlp else "")
-    return Step(name, batch.num_atoms, sum(parts.values()), parts, 1000 * products, 1000 * by_vector)
+    name = scene.name + (", a layer before observations" if observation_mlp else "")
+    return Step(name, batch.num_atoms, sum(parts.values()), parts)
 
 
-def measure_waiting(given: StepInput, workers: int, *, steps: int = 10) -> Waiting:
+def measure_waiting(scene: StepInput, workers: int, *, steps: int = 10) -> Waiting:
     """Return for how much of the time the trainer waits for ``workers`` processes that make batches."""
-    bench = Bench(given, observation_mlp=False, steps=steps, workers=workers)
+    bench = Bench(scene, observation_mlp=False, steps=steps, workers=workers)
     with tempfile.TemporaryDirectory() as folder:
         _, seconds, waited = bench.run(Path(folder))
-    return Waiting(given.name, workers, 1000 * seconds / steps, waited / seconds)
+    return Waiting(scene.name, workers, 1000 * seconds / steps, waited / seconds)
 
 
-def run(
-    inputs: Sequence[StepInput], output: Path, *, steps: int = 10, repeats: int = 3, workers: int = 0
-) -> list[Step]:
+def run(inputs: Sequence[StepInput], output: Path, *, steps: int = 10, workers: int = 0) -> list[Step]:
     """Measure, print and write as JSON; with ``workers``, how long the trainer waits for them as well."""
-    found, waiting = [], []
-    for given in inputs:
-        for observation_mlp in (False, True) if given.dense else (False,):
-            found.append(measure_step(given, observation_mlp=observation_mlp, steps=steps, repeats=repeats))
-            print("\n".join(found[-1].lines()), flush=True)
+    measured, waiting = [], []
+    for scene in inputs:
+        for observation_mlp in (False, True) if scene.dense else (False,):
+            measured.append(measure_step(scene, observation_mlp=observation_mlp, steps=steps))
+            print("\n".join(measured[-1].lines()), flush=True)
         if workers:
-            waiting.append(measure_waiting(given, workers, steps=steps))
+            waiting.append(measure_waiting(scene, workers, steps=steps))
             share = f"{100 * waiting[-1].share:.1f} %"
             print(f"  {'waiting for ' + str(workers) + ' workers':32}{share:>12} of the wall time", flush=True)
-    rows = [asdict(step) | {"ratio": step.ratio, "strict_ratio": step.strict_ratio} for step in found]
-    result = {"machine": machine(), "steps": rows, "waiting": [asdict(each) for each in waiting]}
+    result = {"machine": machine(), "steps": list(map(asdict, measured)), "waiting": list(map(asdict, waiting))}
     write_output(output, json.dumps(result, indent=2) + "\n")
-    return found
+    return measured
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("inputs", nargs="*", metavar="NAME", help=f"of {', '.join(INPUTS)} (default: all)")
+    parser.add_argument("--steps", type=int, default=10, help="that count")
+    parser.add_argument("--threads", type=int, default=1, help="threads to use")
+    parser.add_argument("--workers", type=int, default=0, help="also measure how long a training waits for so many")
+    parser.add_argument("--output", type=Path, default=Path("results/step.json"))
+    args = parser.parse_args(words)
+    if unknown := [name for name in args.inputs if name not in INPUTS]:
+        parser.error(f"synthetic data {unknown[0]!r} are not known; use {', '.join(INPUTS)}")
+    torch.set_num_threads(args.threads)
+    run([INPUTS[name] for name in args.inputs or INPUTS], args.output, steps=args.steps, workers=args.workers)
+    print(f"written: {args.output}")
+
+
+if __name__ == "__main__":
+    main()

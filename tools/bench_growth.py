@@ -1,7 +1,11 @@
-"""How the operations of models grow with the size of the input: pixels, channels, dates; counted, not run."""
+"""Count how the FLOPs of models grow with the size of the input: pixels, channels, dates; nothing is run.
+
+.venv/bin/python tools/bench_growth.py [NAME ...] [--output results/models-growth.json]
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,43 +35,43 @@ SWEEPS = {
 }
 
 
-def counted(name: str, given: ModelInput) -> dict[str, float]:
-    """Return the operations (a multiply-add is two) of a model for one input, without running it; Atomizer-IO's twice.
+def counted(name: str, scene: ModelInput) -> dict[str, float]:
+    """Return the FLOPs (a multiply-add is two) of a model for one input, without running it; Atomizer-IO's twice.
 
-    Beside what is computed here, its operations as the paper writes them.
+    Beside what is computed here, its FLOPs as the paper writes them.
     """
-    atoms, queries = given.made()
-    own = SERIES.get(name, name) if given.dates > 1 else name
+    atoms, queries = scene.made()
+    own = SERIES.get(name, name) if scene.dates > 1 else name
     with torch.device("meta"):  # no weights are needed to count
-        model = create_model(own, task_spec=given.task_spec, **settings_for(own, given)).eval()
+        model = create_model(own, task_spec=scene.task_spec, **settings_for(own, scene)).eval()
     inputs = [model.preparer()(atoms, queries)]
-    found = {name: float(model.flops(inputs))}
+    counts = {name: float(model.flops(inputs))}
     if isinstance(model, AtomizerIO):
         size = InputSize.of(model, atoms, 0 if queries is None else len(queries), inputs[0].geometry)
-        found[LITERAL] = sum(stage.literal_flops for stage in stages(model, size))
-    return found
+        counts[LITERAL] = sum(stage.literal_flops for stage in stages(model, size))
+    return counts
 
 
 def run(names: Sequence[str], output: Path) -> dict[str, Any]:
     """Count all sweeps, print and write them, and plot them beside the result file."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    counted_on: dict[str, dict[str, dict[str, float]]] = {}
     for axis, inputs in SWEEPS.items():
-        found[axis] = {}
-        for value, given in inputs.items():
+        counted_on[axis] = {}
+        for value, scene in inputs.items():
             counts: dict[str, float] = {}
             for name in names or MODELS:
-                counts |= counted(name, given)
-            found[axis][str(value)] = counts
+                counts |= counted(name, scene)
+            counted_on[axis][str(value)] = counts
             line = ", ".join(f"{name} {count / 1e9:,.0f}" for name, count in counts.items())
             print(f"{axis} {value}: GFLOP {line}", flush=True)
-    result = {"benchmark": "growth", "operations": found, "machine": machine()}
+    result = {"benchmark": "growth", "operations": counted_on, "machine": machine()}
     write_output(output, json.dumps(result, indent=1) + "\n")
-    plot(found, output.with_suffix(".png"))
+    plot(counted_on, output.with_suffix(".png"))
     return result
 
 
 def plot(found: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
-    """Draw operations against each axis, both on logarithmic scales."""
+    """Draw FLOPs against each axis, both on logarithmic scales."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.6 * len(found), 4.4), layout="constrained")
@@ -86,3 +90,17 @@ def plot(found: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
     panels[0].set_ylabel("GFLOP (a multiply-add counts as two)")
     panels[-1].legend(fontsize=7)
     figure.savefig(path, dpi=130)
+
+
+def main() -> None:
+    """Count, print, write and draw."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="NAME", help="models to count (default: those of the paper)")
+    parser.add_argument("--output", type=Path, default=Path("results/models-growth.json"))
+    args = parser.parse_args()
+    run(args.models, args.output)
+    print(f"written: {args.output} and {args.output.with_suffix('.png')}")
+
+
+if __name__ == "__main__":
+    main()

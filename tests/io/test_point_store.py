@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from atomizer_io.errors import DataError
-from atomizer_io.io import cut_tile, point_clouds, tile_cache, tile_windows
+from atomizer_io.io import point_clouds, point_store, point_windows, tile_cache
 from atomizer_io.io.point_clouds import PointCloud, read_point_cloud
+from atomizer_io.io.point_windows import find_windows, read_window
 from atomizer_io.io.tile_cache import TileCache
-from atomizer_io.io.tile_windows import find_windows, read_window
 from data import fractal
 
 write_laz = functools.partial(fractal.write_laz, standard_time=True)
@@ -24,8 +24,9 @@ write_laz = functools.partial(fractal.write_laz, standard_time=True)
 
 @pytest.fixture(autouse=True)
 def small_tiles_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tile_windows, "LEAST_POINTS", 100)
+    monkeypatch.setattr(point_windows, "LEAST_POINTS", 100)
     monkeypatch.setattr(point_clouds, "CHUNK", 700)
+    monkeypatch.setattr(point_store, "CHUNK", 700)
 
 
 def tile(path: Path, count: int = 3000, size: float = 130.0, seed: int = 0, **more: np.ndarray) -> Path:
@@ -68,7 +69,7 @@ def test_windows_are_the_same_with_and_without(tmp_path: Path, window: float, st
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path)
     plain, cut = (find_windows([path], window, stride, cache=one) for one in (None, cache))
     assert [(w.id, w.bounds, w.centre, w.extent) for w in plain] == [(w.id, w.bounds, w.centre, w.extent) for w in cut]
-    assert all(w.cut for w in cut) and not any(w.cut for w in plain)
+    assert all(w.stored for w in cut) and not any(w.stored for w in plain)
     for one, other in zip(plain, cut, strict=True):
         alike(read_window(one), read_window(other, cache=cache))
 
@@ -77,21 +78,21 @@ def test_a_window_does_not_read_its_tile(tmp_path: Path, monkeypatch: pytest.Mon
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
     found = find_windows([path], 50.0, cache=cache)
     whole = read_point_cloud(path)
-    for module in (tile_windows, cut_tile):  # from here on the points of the file are not to be had
+    for module in (point_windows, point_store):  # from here on the points of the file are not to be had
         for name in ("read_point_cloud", "point_cloud_chunks", "coordinates"):
             monkeypatch.delattr(module, name, raising=False)
     again = find_windows([path], 50.0, 25.0, cache=cache)
     assert len(again) > len(found)
     assert sum(len(read_window(window, cache=cache)) for window in found) == len(whole)
     assert {name.partition("-")[0] for name in os.listdir(cache.folder)} == {
-        cache.place(path, None).name.partition("-")[0]
+        cache.folder_of(path, None).name.partition("-")[0]
     }
 
 
 def test_small_tiles_are_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = TileCache(tmp_path / "cache")
     find_windows([tile(tmp_path / "one.laz", size=50.0)], 50.0, cache=cache)  # one window
-    monkeypatch.setattr(tile_windows, "LEAST_POINTS", 100_000)
+    monkeypatch.setattr(point_windows, "LEAST_POINTS", 100_000)
     find_windows([tile(tmp_path / "few.laz")], 50.0, cache=cache)
     assert not (tmp_path / "cache").exists()
 
@@ -110,8 +111,8 @@ def test_what_is_damaged_is_cut_again(tmp_path: Path, kind: str) -> None:
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
     windows = find_windows([path], 50.0, cache=cache)
     sound = [read_window(window, cache=cache) for window in windows]
-    place = cache.place(path, None)
-    points, squares = place / "points.npy", place / "squares.npy"
+    place = cache.folder_of(path, None)
+    points, squares = place / "points.bin", place / "runs.npy"
     data = bytearray(points.read_bytes())
     tile_cache._opened.cache_clear()
     if kind == "truncated":
@@ -130,7 +131,7 @@ def test_what_is_damaged_is_cut_again(tmp_path: Path, kind: str) -> None:
         table["first"][3] += 1
         np.save(squares, table)
     elif kind == "facts":
-        (place / "tile.json").write_text("{")
+        (place / "store.json").write_text("{")
     else:
         np.save(squares, np.array([{"run": "code"}]), allow_pickle=True)
     for window, before in zip(windows, sound, strict=True):
@@ -142,7 +143,7 @@ def test_without_room_the_tiles_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.warns(UserWarning, match=r"not cut into a cache.*kB are needed, 1\.0 kB are free in .*cache=PATH"):
+    with pytest.warns(UserWarning, match=r"not stored in a cache.*kB are needed, 1\.0 kB are free in .*cache=PATH"):
         found = find_windows([path], 50.0, cache=cache)
     assert sum(len(read_window(window, cache=cache)) for window in found) == len(read_point_cloud(path))
     assert os.listdir(cache.folder) == []
@@ -163,7 +164,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path: Path, monkeypatch:
 def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tile(tmp_path / "a.laz")
     (tmp_path / "file").write_text("")
-    with pytest.warns(UserWarning, match="not cut into a cache"):
+    with pytest.warns(UserWarning, match="not stored in a cache"):
         assert len(find_windows([path], 50.0, cache=TileCache.of(tmp_path / "file" / "cache"))) > 1
     assert TileCache.of(False) is None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
@@ -190,7 +191,7 @@ def test_broken_tiles_are_named(tmp_path: Path) -> None:
 
 
 def cut(folder: Path, path: Path) -> int:
-    tile_windows.LEAST_POINTS = 100
+    point_windows.LEAST_POINTS = 100
     cache = TileCache(folder)
     return sum(len(read_window(window, cache=cache)) for window in find_windows([path], 50.0, cache=cache))
 

@@ -24,27 +24,28 @@ from atomizer_io.decoding.calibration import Step
 from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.decoding.strategies import STRATEGIES
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.io import point_store
 from atomizer_io.io.point_atoms import one_per_cube, point_cloud_atoms
 from atomizer_io.io.point_clouds import read_point_cloud, within
 from atomizer_io.io.point_reference import PointCloudReference
-from atomizer_io.io.tile_windows import windows_of
+from atomizer_io.io.point_windows import Axis, windows_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import CLOUD_FIELDS
 from atomizer_io.models.base import Cost
 from atomizer_io.models.storage import fingerprint, seal_at
-from atomizer_io.prediction import clouds, las
-from atomizer_io.prediction.cloud_blocks import Axis
-from atomizer_io.prediction.clouds import predict_points
+from atomizer_io.prediction import las
 from atomizer_io.prediction.engines import Dask, Processes
-from atomizer_io.prediction.las_codes import las_codes
-from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
+from atomizer_io.prediction.las_classes import las_codes
+from atomizer_io.prediction.options import Decoding, Execution, PointCloudClasses, PointCloudWindows
+from atomizer_io.prediction.points import predict_points
 from processes import context
 from scenes import SMALL, data_folder
 
 laspy = pytest.importorskip("laspy")
 
 CLASSES = ("ground", "vegetation", "cars")
-QUICK: dict[str, Any] = {"windows": CloudWindows(20.0), "execution": Execution(progress=False)}
+WHOLE: dict[str, Any] = {"windows": PointCloudWindows(60, 60), "execution": Execution(progress=False)}
+QUICK: dict[str, Any] = {"windows": PointCloudWindows(20.0), "execution": Execution(progress=False)}
 
 
 def tiny(**changes: Any) -> AtomizerIO:
@@ -157,7 +158,9 @@ def test_all_that_was_there_is_kept(
 ) -> None:
     cloud = made(tmp_path / f"in{suffixes[0]}", points=60, version=version, point_format=point_format)
     output = tmp_path / f"out{suffixes[1]}"
-    product = predict_points(model, cloud, output, windows=CloudWindows(60, 60), execution=Execution(progress=False))
+    product = predict_points(
+        model, cloud, output, windows=PointCloudWindows(60, 60), execution=Execution(progress=False)
+    )
     assert_kept(cloud, output)
     found = laspy.read(output)
     names = ["height", "tree", "PredictedClassification", "entropy", *CLASSES]
@@ -177,7 +180,7 @@ def test_all_that_was_there_is_kept(
 def test_a_real_cloud_is_kept_to_the_bit(model: Path, tmp_path: Path) -> None:
     cloud = data_folder("lidar-hd") / "las_with_several_extra_byte_bloc.laz"
     coarse = {
-        "windows": CloudWindows(200.0, 200.0),
+        "windows": PointCloudWindows(200.0, 200.0),
         "decoding": Decoding("zone-probe", cost=Cost(atoms_per_latent=2000)),
     }
     predict_points(model, cloud, tmp_path / "out.laz", **{**coarse, "execution": Execution(progress=False)})
@@ -195,7 +198,7 @@ def test_other_real_clouds(model: Path, tmp_path: Path, name: str) -> None:
     folder, _, file = name.partition("/")
     cloud = data_folder(folder) / file
     coarse = {
-        "windows": CloudWindows(100.0, 100.0),
+        "windows": PointCloudWindows(100.0, 100.0),
         "decoding": Decoding("zone-probe", cost=Cost(atoms_per_latent=2000)),
     }
     predict_points(model, cloud, tmp_path / "out.laz", **{**coarse, "execution": Execution(progress=False)})
@@ -207,9 +210,7 @@ def test_bytes_that_nobody_described_stay_where_they_are(model: Path, tmp_path: 
     content = cloud.read_bytes()
     cloud.write_bytes(content.replace(b"LASF_Spec\0\0\0\0\0\0\0\4\0", b"LASF_Spec\0\0\0\0\0\0\0\xcc\0"))
     assert "ExtraBytes" in las.Original.read(cloud).dimensions
-    predict_points(
-        model, cloud, tmp_path / "out.laz", windows=CloudWindows(60, 60), execution=Execution(progress=False)
-    )
+    predict_points(model, cloud, tmp_path / "out.laz", **WHOLE)
     found = laspy.read(tmp_path / "out.laz")
     again = np.concatenate([found["undocumented 0"], found["undocumented 7"]], axis=1)
     assert np.array_equal(again, laspy.read(cloud).ExtraBytes)
@@ -246,9 +247,7 @@ def test_records_of_copc_are_left_out(model: Path, tmp_path: Path) -> None:
             file.write(kept)
         file.seek(235)
         file.write(struct.pack("<QI", start, 2))
-    predict_points(
-        model, cloud, tmp_path / "out.laz", windows=CloudWindows(60, 60), execution=Execution(progress=False)
-    )
+    predict_points(model, cloud, tmp_path / "out.laz", **WHOLE)
     assert_kept(cloud, tmp_path / "out.laz")
     new = las.Original.read(tmp_path / "out.laz")
     assert "copc" not in {record.owner for record in (*new.records, *new.tail)}
@@ -332,7 +331,7 @@ def village(path: Path, change: str = "") -> Path:
 @pytest.mark.parametrize("change", ["stray2", "stray20", "slope", "another sensor"])
 def test_terrain_noise_and_sensor_change_no_answer(tmp_path: Path, change: str) -> None:
     network = tiny(**KNOWN["ground"])
-    how = {**QUICK, "windows": CloudWindows(40.0)}
+    how = {**QUICK, "windows": PointCloudWindows(40.0)}
     predict_points(network, village(tmp_path / "a.las"), tmp_path / "a.laz", **how)
     predict_points(network, village(tmp_path / "b.las", change), tmp_path / "b.laz", **how)
     a, b = (laspy.read(tmp_path / f"{name}.laz") for name in "ab")
@@ -360,11 +359,11 @@ def test_the_reference_is_kept_for_resuming(model: Path, tmp_path: Path, monkeyp
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(clouds, "write", fail)
+    monkeypatch.setattr("atomizer_io.prediction.points.write", fail)
     with pytest.raises(KeyboardInterrupt):
         predict_points(model, cloud, tmp_path / "out.laz", **QUICK)
     monkeypatch.undo()
-    assert PointCloudReference.load(tmp_path / "out.laz.parts" / "reference.npy").ranks is not None
+    assert (tmp_path / "out.laz.parts" / point_store.LAST).is_file()
     monkeypatch.setattr(PointCloudReference, "of_file", fail)
     again = {**QUICK, "execution": Execution(resume=True, progress=False)}
     predict_points(model, cloud, tmp_path / "out.laz", **again)
@@ -373,8 +372,8 @@ def test_the_reference_is_kept_for_resuming(model: Path, tmp_path: Path, monkeyp
 
 def test_a_dense_cloud_is_asked_at_some_points(model: Path, tmp_path: Path) -> None:
     cloud = village(tmp_path / "in.las")
-    every = predict_points(model, cloud, tmp_path / "all.laz", **{**QUICK, "windows": CloudWindows(40.0)})
-    windows = CloudWindows(40.0, ask_every_m=1.0)
+    every = predict_points(model, cloud, tmp_path / "all.laz", **{**QUICK, "windows": PointCloudWindows(40.0)})
+    windows = PointCloudWindows(40.0, ask_every_m=1.0)
     some = predict_points(model, cloud, tmp_path / "some.laz", **{**QUICK, "windows": windows})
     xyz = laspy.read(cloud).xyz
     asked = one_per_cube(xyz, 1.0)
@@ -389,16 +388,13 @@ def test_a_dense_cloud_is_asked_at_some_points(model: Path, tmp_path: Path) -> N
 def test_windows_are_whole_blocks(window: float, stride: float) -> None:
     rng = np.random.default_rng(1)
     x = np.concatenate([[0.0, 123.4], rng.uniform(0, 123.4, 500), np.arange(0, 123, 2.5)])
-    from atomizer_io.io.tile_windows import edges
-
-    near, far, _ = edges(0.0, 123.4, window, stride)
     axis = Axis.over(0.0, 123.4, window, stride)
     assert axis is not None
-    block = axis.block(x)
-    assert block.min() >= 0 and block.max() < axis.blocks
+    near, far, block, blocks = axis.near, axis.far, axis.block(x), len(axis.cuts) + 1
+    assert block.min() >= 0 and block.max() < blocks
     for i in range(len(near)):
         assert np.array_equal((x >= near[i]) & (x < far[i]), (block >= axis.first[i]) & (block < axis.last[i]))
-    for b in range(axis.blocks):
+    for b in range(blocks):
         assert list(axis.covering(b)) == [i for i in range(len(near)) if axis.first[i] <= b < axis.last[i]]
 
 
@@ -406,7 +402,7 @@ def test_windows_are_whole_blocks(window: float, stride: float) -> None:
 def test_engines_write_the_same_bytes(model: Path, tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
     how = {
-        "windows": CloudWindows(30.0),
+        "windows": PointCloudWindows(30.0),
         "decoding": Decoding(cost=Cost(budget=20, max_points=60)),
         "execution": Execution(progress=False),
     }
@@ -419,7 +415,7 @@ def test_engines_write_the_same_bytes(model: Path, tmp_path: Path) -> None:
 
 def test_dask_writes_the_same_bytes(model: Path, tmp_path: Path, cluster: Any) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
-    how = {"windows": CloudWindows(30.0), "execution": Execution(progress=False)}
+    how = {"windows": PointCloudWindows(30.0), "execution": Execution(progress=False)}
     predict_points(model, cloud, tmp_path / "here.laz", **how)
     engine = Dask(cluster.scheduler_address)
     predict_points(
@@ -431,7 +427,7 @@ def test_dask_writes_the_same_bytes(model: Path, tmp_path: Path, cluster: Any) -
 def test_chunks_of_the_file_do_not_matter(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
     predict_points(model, cloud, tmp_path / "one.las", **QUICK)
-    for module in (las, clouds):
+    for module in (las, point_store):
         monkeypatch.setattr(module, "CHUNK", 37)
     predict_points(model, cloud, tmp_path / "many.las", **QUICK)
     assert (tmp_path / "one.las").read_bytes() == (tmp_path / "many.las").read_bytes()
@@ -440,7 +436,7 @@ def test_chunks_of_the_file_do_not_matter(model: Path, tmp_path: Path, monkeypat
 def test_interrupted_at_every_step(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the process ended after so many files were moved to their places."""
     cloud = made(tmp_path / "in.laz", points=300)
-    how = {"windows": CloudWindows(30.0), "execution": Execution(progress=False)}
+    how = {"windows": PointCloudWindows(30.0), "execution": Execution(progress=False)}
     predict_points(model, cloud, tmp_path / "whole.laz", **how)
     output, move = tmp_path / "out.laz", os.replace
     for last in range(200):
@@ -468,7 +464,7 @@ def test_interrupted_at_every_step(model: Path, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.slow
 def test_killed_and_resumed(model: Path, tmp_path: Path) -> None:
     cloud, output = made(tmp_path / "in.laz", points=4000), tmp_path / "out.laz"
-    how = {"windows": CloudWindows(6.0, 2.5), "execution": Execution(progress=False)}
+    how = {"windows": PointCloudWindows(6.0, 2.5), "execution": Execution(progress=False)}
     predict_points(model, cloud, tmp_path / "whole.laz", **how)
     again = {**how, "execution": Execution(resume=True, progress=False)}
     moments, plan, kills = random.Random(0), tmp_path / "out.laz.parts" / "plan.json", 5
@@ -499,7 +495,7 @@ def test_another_plan_cannot_go_on(model: Path, tmp_path: Path, monkeypatch: pyt
     def fail(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(clouds, "write", fail)
+    monkeypatch.setattr("atomizer_io.prediction.points.write", fail)
     with pytest.raises(KeyboardInterrupt):
         predict_points(model, cloud, output, **QUICK)
     monkeypatch.undo()
@@ -507,7 +503,7 @@ def test_another_plan_cannot_go_on(model: Path, tmp_path: Path, monkeypatch: pyt
         predict_points(model, cloud, output, **QUICK)
     with pytest.raises(ConfigError, match=r"--window was 20"):
         predict_points(
-            model, cloud, output, windows=CloudWindows(30, 10), execution=Execution(resume=True, progress=False)
+            model, cloud, output, windows=PointCloudWindows(30, 10), execution=Execution(resume=True, progress=False)
         )
     with pytest.raises(ConfigError, match="model was"):
         predict_points(tiny(width=48), cloud, output, **{**QUICK, "execution": Execution(resume=True, progress=False)})
@@ -524,12 +520,12 @@ def test_another_plan_cannot_go_on(model: Path, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(("version", "point_format"), [("1.2", 1), ("1.4", 6)])
 def test_the_classification_is_overwritten(model: Path, tmp_path: Path, version: str, point_format: int) -> None:
     cloud = made(tmp_path / "in.las", points=80, version=version, point_format=point_format)
-    how: dict[str, Any] = {**QUICK, "classes": CloudClasses(replace=True, probabilities=False)}
+    how: dict[str, Any] = {**QUICK, "classes": PointCloudClasses(replace=True, probabilities=False)}
     if point_format < 6:
         with pytest.raises(ConfigError, match="'cars' is 66"):
             predict_points(model, cloud, tmp_path / "out.las", **how)
         assert not list(tmp_path.glob("out*"))
-    named = CloudClasses({"cars": 20}, replace=True, probabilities=False)
+    named = PointCloudClasses({"cars": 20}, replace=True, probabilities=False)
     product = predict_points(model, cloud, tmp_path / "out.las", **{**how, "classes": named})
     assert product.codes["cars"] == 20
     assert_kept(cloud, tmp_path / "out.las", but=(16 if point_format >= 6 else 15,))
@@ -537,7 +533,7 @@ def test_the_classification_is_overwritten(model: Path, tmp_path: Path, version:
     assert list(after.point_format.extra_dimension_names) == ["height", "tree"]
     assert set(np.array(after.classification)) <= {2, 5, 20}
     assert np.array_equal(before.synthetic, after.synthetic)
-    predict_points(model, cloud, tmp_path / "beside.las", classes=CloudClasses(codes={"cars": 20}), **QUICK)
+    predict_points(model, cloud, tmp_path / "beside.las", classes=PointCloudClasses(codes={"cars": 20}), **QUICK)
     assert np.array_equal(laspy.read(tmp_path / "beside.las").PredictedClassification, after.classification)
 
 
@@ -547,7 +543,7 @@ def test_points_left_out_keep_their_class(model: Path, tmp_path: Path) -> None:
         model,
         cloud,
         tmp_path / "out.laz",
-        classes=CloudClasses(
+        classes=PointCloudClasses(
             leave_out=(
                 3,
                 7,
@@ -562,7 +558,7 @@ def test_points_left_out_keep_their_class(model: Path, tmp_path: Path) -> None:
     assert not found.ground[out].any() and not found.entropy[out].any()
     assert set(found.PredictedClassification[~out]) <= {2, 5, 66}
     everything = predict_points(
-        model, cloud, tmp_path / "none.laz", classes=CloudClasses(leave_out=tuple(range(256))), **QUICK
+        model, cloud, tmp_path / "none.laz", classes=PointCloudClasses(leave_out=tuple(range(256))), **QUICK
     )
     assert everything.untouched == 200
     assert np.array_equal(laspy.read(tmp_path / "none.laz").PredictedClassification, before.classification)
@@ -578,7 +574,7 @@ def test_feet_are_metres(model: Path, tmp_path: Path) -> None:
     copy = laspy.LasData(plain, metres.points)
     copy.points.scales, copy.points.offsets = plain.scales, plain.offsets
     copy.write(tmp_path / "metres.laz")
-    how = {"windows": CloudWindows(8.0), "execution": Execution(progress=False)}
+    how = {"windows": PointCloudWindows(8.0), "execution": Execution(progress=False)}
     a = predict_points(model, feet, tmp_path / "a.laz", **how)
     b = predict_points(model, tmp_path / "metres.laz", tmp_path / "b.laz", **how)
     assert a.windows == b.windows == 8
@@ -592,7 +588,7 @@ def test_a_coordinate_system_is_named(model: Path, tmp_path: Path) -> None:
     """A cloud in feet without a coordinate system has the answers of the same cloud with it, once it is named."""
     feet = made(tmp_path / "feet.laz", epsg=2263, extra=False)
     bare = made(tmp_path / "bare.laz", epsg=None, extra=False)
-    how = {"windows": CloudWindows(8.0), "execution": Execution(progress=False)}
+    how = {"windows": PointCloudWindows(8.0), "execution": Execution(progress=False)}
     told = list[str]()
     a = predict_points(
         model, feet, tmp_path / "a.laz", **{**how, "execution": Execution(tell=told.append, progress=False)}
@@ -793,7 +789,7 @@ def test_the_choices_for_clouds_on_the_command_line(
     assert main(["predict", *points, *more, "-o", str(tmp_path / "a.laz")]) == 0
     asked = len(one_per_cube(laspy.read(cloud).xyz, 2.0))
     assert f"{asked:,} positions decoded" in capsys.readouterr().out
-    windows, few = CloudWindows(40.0, ask_every_m=2.0), Decoding(cost=Cost(max_points=300))
+    windows, few = PointCloudWindows(40.0, ask_every_m=2.0), Decoding(cost=Cost(max_points=300))
     predict_points(model, cloud, tmp_path / "b.laz", windows=windows, decoding=few, execution=Execution(progress=False))
     assert (tmp_path / "a.laz").read_bytes() == (tmp_path / "b.laz").read_bytes()
 
@@ -847,8 +843,8 @@ def test_what_cannot_be(model: Path, tmp_path: Path) -> None:
         ("is an input of the prediction", {"output": cloud}),
         ("quadtree needs a grid", {"decoding": Decoding("quadtree")}),
         ("no calibration", {"decoding": Decoding("zone-probe", alpha=0.01)}),
-        ("classes of the model are ground, vegetation, cars", {"classes": CloudClasses({"car": 64})}),
-        ("0 … 255", {"classes": CloudClasses({"cars": 256})}),
+        ("classes of the model are ground, vegetation, cars", {"classes": PointCloudClasses({"car": 64})}),
+        ("0 … 255", {"classes": PointCloudClasses({"cars": 256})}),
         ("segmentation", {"model": tiny(task="regression", num_outputs=1, class_names=())}),
         ("pass that folder", {"model": tiny(), "decoding": Decoding("sketch", alpha=0.1)}),
     ]
@@ -868,7 +864,7 @@ def test_a_cloud_that_was_predicted_before(model: Path, tmp_path: Path) -> None:
     predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", **how)
     assert any("once.laz was predicted before: PredictedClassification, entropy, ground, veg" in line for line in told)
     assert (tmp_path / "twice.laz").read_bytes() == (tmp_path / "once.laz").read_bytes()
-    how = {**QUICK, "classes": CloudClasses(replace=True, probabilities=False)}
+    how = {**QUICK, "classes": PointCloudClasses(replace=True, probabilities=False)}
     predict_points(model, tmp_path / "once.laz", tmp_path / "kept.laz", **how)
     found = laspy.read(tmp_path / "kept.laz")
     assert np.array_equal(found.PredictedClassification, found.classification)  # what is not written anew stays
@@ -1007,7 +1003,12 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
     for number, how in enumerate((Decoding(), Decoding("zone-probe"), Decoding("sketch"), Decoding(alpha=0.1))):
         files.append(tmp_path / f"{number}.las")
         predict_points(
-            folder, cloud, files[-1], windows=CloudWindows(60, 60), decoding=how, execution=Execution(progress=False)
+            folder,
+            cloud,
+            files[-1],
+            windows=PointCloudWindows(60, 60),
+            decoding=how,
+            execution=Execution(progress=False),
         )
     network, (window,) = AtomizerIO.from_pretrained(folder), windows_of(cloud, 60, 60)
     points = PointCloudReference.of_file(cloud).complete(read_point_cloud(cloud))
@@ -1028,12 +1029,11 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
 def test_colours_of_points_where_the_model_knows_them(tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=200, point_format=7)
     knows = tiny(channels=(*LIDAR.channels, *AERIAL.pick("R", "G", "B")))
-    how = {"windows": CloudWindows(60.0, 60.0), "execution": Execution(progress=False)}
-    predict_points(knows, cloud, tmp_path / "default.las", **how)
-    predict_points(knows, cloud, tmp_path / "with.las", colour=True, **how)
-    predict_points(knows, cloud, tmp_path / "without.las", colour=False, **how)
-    predict_points(tiny(), cloud, tmp_path / "never.las", **how)
-    predict_points(tiny(), cloud, tmp_path / "not.las", colour=False, **how)
+    predict_points(knows, cloud, tmp_path / "default.las", **WHOLE)
+    predict_points(knows, cloud, tmp_path / "with.las", colour=True, **WHOLE)
+    predict_points(knows, cloud, tmp_path / "without.las", colour=False, **WHOLE)
+    predict_points(tiny(), cloud, tmp_path / "never.las", **WHOLE)
+    predict_points(tiny(), cloud, tmp_path / "not.las", colour=False, **WHOLE)
     content = {path.stem: path.read_bytes() for path in tmp_path.glob("*.las")}
     assert content["default"] == content["with"] != content["without"]
     assert content["never"] == content["not"]
@@ -1043,13 +1043,12 @@ def test_colours_that_the_model_never_did_without(tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=200, point_format=7)
     plain = made(tmp_path / "plain.laz", points=200, point_format=6)
     knows = tiny(channels=(*LIDAR.channels, *AERIAL.pick("R", "G", "B")), complete=True)
-    how = {"windows": CloudWindows(60.0, 60.0), "execution": Execution(progress=False)}
-    predict_points(knows, cloud, tmp_path / "with.las", **how)
+    predict_points(knows, cloud, tmp_path / "with.las", **WHOLE)
     gone = "3 of the 4 channels that each training sample had are missing: aerial R, aerial G, aerial B"
     with pytest.warns(UserWarning, match=gone):
-        predict_points(knows, cloud, tmp_path / "without.las", colour=False, **how)
+        predict_points(knows, cloud, tmp_path / "without.las", colour=False, **WHOLE)
     with pytest.warns(UserWarning, match=gone):
-        predict_points(knows, plain, tmp_path / "plain.las", **how)
+        predict_points(knows, plain, tmp_path / "plain.las", **WHOLE)
 
 
 def image(path: Path, *, crs: str | None = "EPSG:2154", west: float = 700_000.0) -> Path:
@@ -1084,7 +1083,7 @@ def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
     assert_kept(cloud, tmp_path / "with.las")
     assert (tmp_path / "with.las").read_bytes() != (tmp_path / "without.las").read_bytes()
     away = RasterInput(image(tmp_path / "away.tif", west=800_000.0), **given)
-    with pytest.raises(DataError, match=r"away\.tif: does not overlap the cloud"):
+    with pytest.raises(DataError, match=r"away\.tif: does not overlap the point cloud"):
         predict_points(model, cloud, tmp_path / "out.las", rasters=[away], **QUICK)
     bare = made(tmp_path / "bare.laz", points=300, epsg=None)
     with pytest.raises(DataError, match=r"bare\.laz: has no coordinate system"):
@@ -1129,5 +1128,5 @@ def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
 def test_a_model_that_answers_no_numbers(tmp_path: Path) -> None:
     lost = tiny()
     torch.nn.init.constant_(next(iter(lost.head.parameters())), torch.nan)
-    with pytest.raises(AtomizerError, match="the model answers NaN"):
+    with pytest.raises(AtomizerError, match="the model predicts NaN"):
         predict_points(lost, made(tmp_path / "in.laz", points=50), tmp_path / "out.laz", **QUICK)

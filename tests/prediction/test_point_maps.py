@@ -17,18 +17,18 @@ from atomizer_io.cli import main
 from atomizer_io.data.sample import queries_at
 from atomizer_io.data.sensors import LIDAR
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.io.point_windows import WindowGrid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.prediction.cloud_layout import CloudLayout, map_grid_of
-from atomizer_io.prediction.cloud_maps import predict_cloud_map
 from atomizer_io.prediction.engines import Processes
-from atomizer_io.prediction.options import CloudWindows, Decoding, Execution
+from atomizer_io.prediction.options import Decoding, Execution, PointCloudWindows
+from atomizer_io.prediction.point_maps import PointMapLayout, map_grid_of, predict_point_cloud_map
 from chips import read
 from scenes import SMALL
 
 laspy = pytest.importorskip("laspy")
 
 WEST, SOUTH = 700_003.0, 6_600_007.0
-QUICK: dict[str, Any] = {"gsd_m": 1.0, "windows": CloudWindows(20.0), "execution": Execution(progress=False)}
+QUICK: dict[str, Any] = {"gsd_m": 1.0, "windows": PointCloudWindows(20.0), "execution": Execution(progress=False)}
 Trees = np.ndarray  # (trees, 4): x, y, radius, height in metres
 
 
@@ -131,7 +131,7 @@ def centres(path: Path) -> np.ndarray:
 
 def test_a_canopy_height_model(canopy_model: Path, tmp_path: Path) -> None:
     cloud, trees = wood(tmp_path)
-    product = predict_cloud_map(canopy_model, cloud, tmp_path / "chm.tif", **QUICK)
+    product = predict_point_cloud_map(canopy_model, cloud, tmp_path / "chm.tif", **QUICK)
     found, where = read(product.path)[0].ravel(), centres(product.path)
     true = canopy(where, trees)
     pond = np.linalg.norm(where - [35, 20], axis=1)
@@ -161,7 +161,7 @@ def test_a_return_at_the_centre_of_a_pixel_does_not_decide_it(canopy_model: Path
     for offset in (0.5, 0.75):  # on the centres of pixels, and beside them
         xyz = np.concatenate([top, np.column_stack([column + offset, row + offset, np.zeros(400)])])
         cloud = write_cloud(tmp_path / f"{offset}.laz", xyz)
-        maps.append(read(predict_cloud_map(canopy_model, cloud, tmp_path / f"{offset}.tif", **QUICK).path)[0])
+        maps.append(read(predict_point_cloud_map(canopy_model, cloud, tmp_path / f"{offset}.tif", **QUICK).path)[0])
     assert np.abs(maps[0] - maps[1])[2:-2, 2:-2].max() < 2
     assert np.median(maps[0]) > 8
 
@@ -170,7 +170,7 @@ def test_pixels_are_aligned_to_multiples_of_their_size(tmp_path: Path) -> None:
     cloud, _ = wood(tmp_path, 22.0)
     for gsd_m, shape in ((0.5, (44, 44)), (1.0, (22, 22)), (4.0, (7, 7))):
         path = tmp_path / f"{gsd_m}.tif"
-        predict_cloud_map(random_model(), cloud, path, **{**QUICK, "gsd_m": gsd_m})
+        predict_point_cloud_map(random_model(), cloud, path, **{**QUICK, "gsd_m": gsd_m})
         with rasterio.open(path) as source:
             west, south, east, north = source.bounds
             assert source.res == (gsd_m, gsd_m) and source.shape == shape
@@ -184,7 +184,7 @@ def test_the_answers_are_those_of_the_model_in_its_windows(tmp_path: Path) -> No
     cloud, _ = wood(tmp_path, 20.0, hole=False)
     elevation = LIDAR.pick("elevation")
     model = random_model(task="regression", num_outputs=1, class_names=(), channels=elevation)
-    product = predict_cloud_map(model, cloud, tmp_path / "map.tif", **QUICK)
+    product = predict_point_cloud_map(model, cloud, tmp_path / "map.tif", **QUICK)
     assert product.windows == 1
     points = laspy.read(cloud)
     xyz = np.stack([points.x - WEST - 10, points.y - SOUTH - 10, points.z], axis=1)
@@ -201,7 +201,7 @@ def test_the_answers_are_those_of_the_model_in_its_windows(tmp_path: Path) -> No
 def test_classes_have_the_layers_of_a_raster(tmp_path: Path) -> None:
     cloud, _ = wood(tmp_path, 30.0, hole=False)
     layers = ["probabilities", "confidence"]
-    product = predict_cloud_map(random_model(), cloud, tmp_path / "map.tif", layers=layers, **QUICK)
+    product = predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", layers=layers, **QUICK)
     classes, shares = read(product.path)[0], read(product.files["probabilities.tif"])
     assert classes.dtype == np.uint8 and (classes < 3).mean() > 0.99
     seen = classes < 255
@@ -216,7 +216,7 @@ def test_classes_have_the_layers_of_a_raster(tmp_path: Path) -> None:
 
 def test_a_quadtree_asks_fewer_pixels(tmp_path: Path) -> None:
     cloud, _ = wood(tmp_path, 30.0)
-    product = predict_cloud_map(random_model(), cloud, tmp_path / "a.tif", decoding=Decoding("quadtree"), **QUICK)
+    product = predict_point_cloud_map(random_model(), cloud, tmp_path / "a.tif", decoding=Decoding("quadtree"), **QUICK)
     assert product.decoded is not None and product.decoded <= product.positions
     assert (read(product.path) < 3).mean() > 0.8
 
@@ -226,14 +226,11 @@ def test_a_quadtree_asks_fewer_pixels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gsd_m", [0.7, 1.0, 7.0])
 def test_every_pixel_lies_in_a_window(tmp_path: Path, side_m: float, stride_m: float, gsd_m: float) -> None:
     from atomizer_io.io.point_clouds import PointCloudHeader
-    from atomizer_io.prediction.cloud_blocks import Axis, CloudBlocks
 
     bounds = (WEST, SOUTH, WEST + 61.7, SOUTH + 40.9)
-    columns, rows = (Axis.over(bounds[i], bounds[i + 2], side_m, stride_m) for i in (0, 1))
-    assert columns is not None and rows is not None
-    blocks = CloudBlocks.of(columns, rows, np.zeros((0, 3), np.int64))
+    windows = WindowGrid.over(tmp_path, bounds, side_m, stride_m)
     grid = map_grid_of(bounds, PointCloudHeader(1, bounds), gsd_m)
-    layout = CloudLayout.on(grid, blocks, 1.0)
+    layout = PointMapLayout.on(grid, windows, 1.0)
     covered = np.zeros((grid.height, grid.width), int)
     for row in range(len(layout.tops)):
         assert layout.strip(row)[0] < layout.strip(row)[1]
@@ -253,10 +250,10 @@ def test_engines_and_interruptions_change_nothing(tmp_path: Path, monkeypatch: p
     cloud, _ = wood(tmp_path, 30.0)
     model = tmp_path / "model"
     random_model().save_pretrained(model)
-    predict_cloud_map(model, cloud, tmp_path / "whole.tif", **QUICK)
+    predict_point_cloud_map(model, cloud, tmp_path / "whole.tif", **QUICK)
     expected = read(tmp_path / "whole.tif")
     two = Execution(Processes(2), progress=False)
-    predict_cloud_map(model, cloud, tmp_path / "two.tif", **{**QUICK, "execution": two})
+    predict_point_cloud_map(model, cloud, tmp_path / "two.tif", **{**QUICK, "execution": two})
     assert np.array_equal(read(tmp_path / "two.tif"), expected)
     output, move, runs = tmp_path / "map.tif", os.replace, 0
     for last in range(200):
@@ -271,7 +268,9 @@ def test_engines_and_interruptions_change_nothing(tmp_path: Path, monkeypatch: p
 
         monkeypatch.setattr(os, "replace", replace)
         try:
-            predict_cloud_map(model, cloud, output, **{**QUICK, "execution": Execution(resume=True, progress=False)})
+            predict_point_cloud_map(
+                model, cloud, output, **{**QUICK, "execution": Execution(resume=True, progress=False)}
+            )
         except KeyboardInterrupt:
             assert not output.exists()
             runs += 1
@@ -282,9 +281,9 @@ def test_engines_and_interruptions_change_nothing(tmp_path: Path, monkeypatch: p
     assert runs > 5 and np.array_equal(read(output), expected)
     assert not list(tmp_path.glob("*.parts"))
     with pytest.raises(ConfigError, match="exists: --overwrite replaces it"):
-        predict_cloud_map(model, cloud, output, **QUICK)
+        predict_point_cloud_map(model, cloud, output, **QUICK)
     over = Execution(overwrite=True, progress=False)
-    predict_cloud_map(random_model(depth=1), cloud, output, **{**QUICK, "execution": over})
+    predict_point_cloud_map(random_model(depth=1), cloud, output, **{**QUICK, "execution": over})
     assert not np.array_equal(read(output), expected)
 
 
@@ -298,12 +297,12 @@ def test_another_pixel_size_cannot_go_on(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(products, "write", fail)
     with pytest.raises(KeyboardInterrupt):
-        predict_cloud_map(random_model(), cloud, tmp_path / "map.tif", **QUICK)
+        predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", **QUICK)
     monkeypatch.undo()
     again = {**QUICK, "execution": Execution(resume=True, progress=False)}
     with pytest.raises(ConfigError, match=r"--output-gsd was 1\.0, now it is 2"):
-        predict_cloud_map(random_model(), cloud, tmp_path / "map.tif", **{**again, "gsd_m": 2.0})
-    predict_cloud_map(random_model(), cloud, tmp_path / "map.tif", **again)
+        predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", **{**again, "gsd_m": 2.0})
+    predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", **again)
 
 
 def test_feet(tmp_path: Path) -> None:
@@ -311,7 +310,7 @@ def test_feet(tmp_path: Path) -> None:
     unit = 1200 / 3937
     xyz, number, echoes = returns(np.random.default_rng(2), 60, forest(np.random.default_rng(2), 60))
     feet = write_cloud(tmp_path / "feet.laz", xyz, number, echoes, epsg=2263)  # 18 m
-    product = predict_cloud_map(random_model(), feet, tmp_path / "map.tif", **QUICK)
+    product = predict_point_cloud_map(random_model(), feet, tmp_path / "map.tif", **QUICK)
     with rasterio.open(product.path) as source:
         assert source.crs.to_epsg() == 2263
         assert source.res == pytest.approx((1 / unit, 1 / unit))
@@ -322,10 +321,10 @@ def test_feet(tmp_path: Path) -> None:
 
 def test_few_points(tmp_path: Path) -> None:
     one = write_cloud(tmp_path / "one.las", np.array([[3.3, 4.4, 1.0]]))
-    product = predict_cloud_map(random_model(), one, tmp_path / "one.tif", **QUICK)
+    product = predict_point_cloud_map(random_model(), one, tmp_path / "one.tif", **QUICK)
     assert read(product.path).shape == (1, 1, 1) and read(product.path)[0, 0, 0] < 3
     same = write_cloud(tmp_path / "same.las", np.full((50, 3), 2.0))
-    assert read(predict_cloud_map(random_model(), same, tmp_path / "same.tif", **QUICK).path).size == 1
+    assert read(predict_point_cloud_map(random_model(), same, tmp_path / "same.tif", **QUICK).path).size == 1
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:
@@ -346,7 +345,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     for message, changes in wrong:
         given = {"model": random_model(), "cloud": cloud, "output": tmp_path / "map.tif", **QUICK, **changes}
         with pytest.raises(AtomizerError, match=message):
-            predict_cloud_map(given.pop("model"), given.pop("cloud"), given.pop("output"), **given)
+            predict_point_cloud_map(given.pop("model"), given.pop("cloud"), given.pop("output"), **given)
     assert not list(tmp_path.glob("map*"))
 
 
@@ -398,7 +397,7 @@ def test_many_clouds(canopy_model: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_unit_without_a_system_is_refused(tmp_path: Path) -> None:
     from atomizer_io.io.point_clouds import PointCloudHeader
-    from atomizer_io.prediction.cloud_layout import check_pixels
+    from atomizer_io.prediction.point_maps import check_pixels
 
     with pytest.raises(DataError, match="no coordinate system"):
-        check_pixels(1.0, CloudWindows(20), PointCloudHeader(1, (0, 0, 1, 1), None, 0.3048), "a.laz")
+        check_pixels(1.0, PointCloudWindows(20), PointCloudHeader(1, (0, 0, 1, 1), None, 0.3048), "a.laz")

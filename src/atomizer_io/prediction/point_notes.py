@@ -1,4 +1,4 @@
-"""What a user is told about a cloud before its points are classified: units, date, and what is unusual."""
+"""What is reported about a point cloud before it is predicted: units, date, and what is unlike the training data."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.io.point_atoms import colour_values, point_cloud_atoms, points_per_m2
 from atomizer_io.io.point_clouds import PointCloud, PointCloudHeader
 
-LOOKED_AT = 8  # windows of a cloud
 DENSITY_RATIO = 4.0  # times denser or sparser than the training data; feet taken as metres are 11 times sparser
-SPREADS = 3.0  # of the training data, beyond which a mean is unusual
+DEVIATIONS = 3.0  # standard deviations of the training data, beyond which a mean is unusual
 
 
 def assumed(path: Path, header: PointCloudHeader) -> str | None:
@@ -53,7 +52,7 @@ def class_map_note(task_spec: TaskSpec) -> str | None:
 
 
 def warn_unlike(task_spec: TaskSpec, path: Path, header: PointCloudHeader, clouds: Sequence[PointCloud]) -> None:
-    """Warn of a cloud that is unlike those the model was trained on: other units, another sensor."""
+    """Warn of a point cloud that is unlike those the model was trained on: other units, another sensor."""
     odd = [*_density(task_spec, header, clouds), *_intensity(task_spec, clouds), *_heights(task_spec, clouds)]
     if odd:
         warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=4)
@@ -64,7 +63,7 @@ def warn_lacking_fields(task_spec: TaskSpec, path: Path, clouds: Sequence[PointC
     if not task_spec.complete_fields:
         return
     atoms = [point_cloud_atoms(cloud, np.stack([cloud.x, cloud.y], axis=1), 0.0, colour=False) for cloud in clouds]
-    text = task_spec.lacking_fields(varying_fields(part for some in atoms for part in some))
+    text = task_spec.lacking_fields(varying_fields(part for acquisitions in atoms for part in acquisitions))
     if text is not None:
         warnings.warn(f"{path.name}: {text}", stacklevel=4)
 
@@ -77,14 +76,14 @@ def colours_of(clouds: Iterable[PointCloud]) -> tuple[Channel, ...]:
 def _density(task_spec: TaskSpec, header: PointCloudHeader, clouds: Sequence[PointCloud]) -> Iterator[str]:
     if task_spec.point_density is None:
         return
-    mean, spread = task_spec.point_density
-    found = float(np.median([points_per_m2(np.stack([cloud.x, cloud.y], axis=1)) for cloud in clouds]))
-    most = max(DENSITY_RATIO, 1 + SPREADS * spread / mean)
-    if not task_spec.thinning / most < found / mean < most:
+    mean, std = task_spec.point_density
+    density = float(np.median([points_per_m2(np.stack([cloud.x, cloud.y], axis=1)) for cloud in clouds]))
+    most = max(DENSITY_RATIO, 1 + DEVIATIONS * std / mean)
+    if not task_spec.thinning / most < density / mean < most:
         units = " (if the coordinates are not metres, name their system: --crs EPSG:..., in Python crs=)"
         hint = units if header.metres_assumed else ""
         thinned = f", thinned down to {mean * task_spec.thinning:.2g}" if task_spec.thinning < 1 else ""
-        yield f"{found:.3g} points per m², where the model knows {mean:.3g} ± {spread:.2g}{thinned}{hint}"
+        yield f"{density:.3g} points per m², where the model knows {mean:.3g} ± {std:.2g}{thinned}{hint}"
 
 
 def _intensity(task_spec: TaskSpec, clouds: Sequence[PointCloud]) -> Iterator[str]:
@@ -93,7 +92,7 @@ def _intensity(task_spec: TaskSpec, clouds: Sequence[PointCloud]) -> Iterator[st
     if usual is None or not known:
         return
     mean = float(np.log1p(np.concatenate(known).astype(np.float64)).mean())
-    if abs(mean - usual[0]) > SPREADS * usual[1]:
+    if abs(mean - usual[0]) > DEVIATIONS * usual[1]:
         yield f"intensities around {np.expm1(mean):.3g}, where the model knows about {np.expm1(usual[0]):.3g}"
 
 

@@ -1,8 +1,8 @@
-"""What one checkpoint costs and gets when it is read out in different ways, with rivals as single points.
+"""What one checkpoint costs and scores when it is decoded in different ways, with baselines as single points.
 
-Two figures of the paper share this: operations against the score for three strategies, and the score against atoms per
-latent κ, budget m and neighbours k. Operations are counted twice: as they are computed here, and as the paper writes
-them, where each atom has a key and a value of its own.
+Two figures of the paper share this: FLOPs against the score for three strategies, and the score against atoms per
+latent κ, budget m and neighbours k. FLOPs are counted twice: as they are computed here, and as the paper writes them,
+where each atom has a key and a value of its own.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from atomizer_io.training.splits import open_split
 from atomizer_lab.bench.decode import DecodeBenchmark, settings_of
 from atomizer_lab.bench.read_outs import USUAL, Sweep, ways
 from atomizer_lab.matrix import Task
-from atomizer_lab.paper import networks, protocol
+from atomizer_lab.paper import networks
+from atomizer_lab.paper.columns import Changes, Column, PaperDataset
 from atomizer_lab.paper.item import Results, Where
 from atomizer_lab.paper.models import ATOMIZER
 from atomizer_lab.paper.trainings import Document
 
-SCORE, FOLDED, LITERAL, ASKED = "mIoU", "GFLOP", "GFLOP as written", "asked, %"
+SCORE, FOLDED, LITERAL, DECODED = "mIoU", "GFLOP", "GFLOP as written", "decoded, %"
 MINUTES = 8.0  # of a run on a small task
 TIMES = (0.5, 1, 2, 4, 8)  # of the model's κ
-MARGINS = (0.2, 0.4, 0.6)  # of a sketch: a place whose interpolated answer is less sure than this is asked itself
+MARGINS = (0.2, 0.4, 0.6)  # of a sketch: a position whose interpolated prediction is less sure than this is decoded
 SWEEPS: dict[str, dict[str, Any]] = {
     "compute": {
         "neighbors": (1, 4),
@@ -40,9 +41,7 @@ SWEEPS: dict[str, dict[str, Any]] = {
 }
 
 
-def read_out(
-    sweep: str, before: str, key: str, document: Document, data: str, work: str, results: str
-) -> dict[str, Any]:
+def decode(sweep: str, before: str, key: str, document: Document, data: str, work: str, results: str) -> dict[str, Any]:
     """Train Atomizer-IO, or find it trained, and measure all ways of a sweep on the test part.
 
     ``before`` stands before the names of rows, where there are several datasets.
@@ -52,28 +51,28 @@ def read_out(
     kappas = tuple(max(1, round(model.config.atoms_per_latent * times)) for times in TIMES)
     scenes = open_split(done.run, "test").for_evaluation()
     benchmark = DecodeBenchmark(model, scenes, None)
-    asked = Sweep(atoms_per_latent=kappas if sweep != "smoke" else kappas[2:3], **SWEEPS[sweep])
-    found = benchmark.run(ways(model.config, asked, grid=benchmark.on_grids))
+    choices = Sweep(atoms_per_latent=kappas if sweep != "smoke" else kappas[2:3], **SWEEPS[sweep])
+    measured = benchmark.run(ways(model.config, choices, grid=benchmark.on_grids))
     numbers = {
         f"{before}{called(row)}": {
             SCORE: 100 * row["miou"],
             FOLDED: row["gflops"]["total"],
             LITERAL: row["literal_gflops"]["total"],
-            ASKED: 100 * row["decoded"],
+            DECODED: 100 * row["decoded"],
         }
-        for row in found["rows"]
+        for row in measured["rows"]
     }
-    return {"numbers": numbers, "decode": found, **done.cost}
+    return {"numbers": numbers, "decode": measured, **done.cost}
 
 
 def called(row: Mapping[str, Any]) -> str:
-    """Return the name of a way to read out."""
+    """Return the name of a way to decode."""
     cost = f"κ {row['atoms_per_latent']}, m {row['budget'] or 'all'}, k {row['neighbors']}"
     return f"{row['strategy'].replace('_', '-')}{settings_of(row)}, {cost}"
 
 
 def point(row: str, key: str, document: Document, data: str, work: str, results: str) -> dict[str, Any]:
-    """Train a rival, or find it trained, and return its score and operations on the test part."""
+    """Train a baseline, or find it trained, and return its score and FLOPs on the test part."""
     done = networks.train(key, document, data, work, results)
     model = load_model(done.model)
     scenes = open_split(done.run, "test").for_evaluation()
@@ -86,56 +85,31 @@ def point(row: str, key: str, document: Document, data: str, work: str, results:
         count += 1
     gflop = total / count / 1e9
     score = 100 * done.metrics["scores"]["test"]["miou"]
-    return {"numbers": {row: {SCORE: score, FOLDED: gflop, LITERAL: gflop, ASKED: 100.0}}, **done.cost}
+    return {"numbers": {row: {SCORE: score, FOLDED: gflop, LITERAL: gflop, DECODED: 100.0}}, **done.cost}
 
 
-def small_tasks(
-    sweep: str,
-    columns: Sequence[networks.Column],
-    models: Sequence[str],
-    length: networks.Changes,
-    where: Where,
-    seeds: Sequence[int],
-) -> list[Task]:
-    """Return the runs of a figure on small tasks; trainings are those of table2."""
-    return [
-        _task(
-            sweep,
-            f"{column.title}: " if len(columns) > 1 else "",
-            column.key,
-            model,
-            column.document(model, length, seed),
-            where,
-        )
-        for seed in seeds
-        for column in columns
-        for model in models
+def tasks_of(
+    sweep: str, data: Sequence[Column | PaperDataset], models: Sequence[str], length: Changes = networks.TIME
+) -> networks.Runs:
+    """Return what lists the runs of a figure; trainings are those of table2."""
+
+    def task(where: Where, seed: int, column: Column | PaperDataset, model: str) -> Task:
+        before = f"{column.title}: " if len(data) > 1 else ""
+        document = column.document(model, seed, {}, length, where.configs)
+        arguments: dict[str, Any] = {"key": column.key, "document": document}
+        name, minutes = f"{before}{model}, seed {seed}", MINUTES if column.key else networks.PAPER_MINUTES
+        if model == ATOMIZER:
+            arguments |= {"sweep": sweep, "before": before}
+            return Task(name, decode, arguments, minutes, networks.places(where))
+        return Task(name, point, {"row": f"{before}{model}", **arguments}, minutes, networks.places(where))
+
+    return lambda where, seeds: [
+        task(where, seed, column, model) for seed in seeds for column in data for model in models
     ]
-
-
-def paper_tasks(
-    sweep: str, datasets: Sequence[str], models: Sequence[str], where: Where, seeds: Sequence[int]
-) -> list[Task]:
-    """Return the runs of a figure at the full protocol; trainings are those of table2."""
-    return [
-        _task(sweep, f"{dataset}: ", "", model, protocol.Cell(dataset, model).document(where.configs, seed), where)
-        for seed in seeds
-        for dataset in datasets
-        for model in models
-    ]
-
-
-def _task(sweep: str, before: str, key: str, model: str, document: Document, where: Where) -> Task:
-    arguments: dict[str, Any] = {"key": key, "document": document}
-    name, minutes = f"{before}{model}, seed {document['seed']}", MINUTES if key else protocol.MINUTES
-    if model == ATOMIZER:
-        arguments |= {"sweep": sweep, "before": before}
-        return Task(name, read_out, arguments, minutes, networks.places(where))
-    return Task(name, point, {"row": f"{before}{model}", **arguments}, minutes, networks.places(where))
 
 
 def draw_trade_off(results: Results, where: Where, path: Path, scale: str) -> None:
-    """Draw operations against the score, as computed and as the paper writes them; rivals are single points."""
+    """Draw FLOPs against the score, as computed and as the paper writes them; baselines are single points."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.6), layout="constrained")
@@ -159,19 +133,19 @@ def draw_trade_off(results: Results, where: Where, path: Path, scale: str) -> No
 
 
 def draw_sensitivity(results: Results, where: Where, path: Path, scale: str) -> None:
-    """Draw score and operations against κ, m and k, from the first run on each dataset."""
+    """Draw score and FLOPs against κ, m and k, from the first run on each dataset."""
     from atomizer_lab.bench.decode_plots import sensitivity
 
     sensitivity(first_measured(results), path)
 
 
 def first_measured(results: Results) -> dict[str, Any]:
-    """Return what the first run on each dataset measured, by the name of the dataset ("" where names tell none)."""
-    found: dict[str, Any] = {}
+    """Return what the first run on each dataset measured, by the name of the dataset ("" where names have none)."""
+    measured: dict[str, Any] = {}
     for name, result in results.items():
         if "decode" in result:
-            found.setdefault(dataset_of(name), result["decode"])
-    return found
+            measured.setdefault(dataset_of(name), result["decode"])
+    return measured
 
 
 def _rows(results: Results) -> list[tuple[str, Mapping[str, float]]]:
@@ -179,7 +153,7 @@ def _rows(results: Results) -> list[tuple[str, Mapping[str, float]]]:
 
 
 def strategy_of(row: str) -> str | None:
-    """Return the strategy of a row; None where it is a rival's."""
+    """Return the strategy of a row; None where it is a baseline's."""
     names = [name.replace("_", "-") for name in USUAL]
     return next((name for name in names if row.removeprefix(f"{dataset_of(row)}: ").startswith(name)), None)
 

@@ -1,23 +1,37 @@
-"""Whole predictions of one real scene, from atoms to a map, in several ways, beside a plain UNet on such an image."""
+"""Measure whole predictions of one real scene, from atoms to a map, in several ways, beside a plain UNet.
+
+    .venv/bin/python tools/bench_whole.py CHECKPOINT [--set data.root=/data] [--output results/models.json]
+
+The result is written into the file of `atomizer bench models`, and compared with its rows on inputs of the same size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from atomizer_io.data.sample import Sample
-from atomizer_io.decoding.calibration import Calibration
+from atomizer_io.decoding.calibration import Calibration, load_all
 from atomizer_io.decoding.operating_point import OperatingPoint, own_point
 from atomizer_io.decoding.predictor import Prediction, ScenePredictor
 from atomizer_io.decoding.strategies import STRATEGIES
 from atomizer_io.errors import ConfigError
+from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.storage import fingerprint
+from atomizer_io.texts import parse_json, read_text, write_output
+from atomizer_io.training.evaluate import compare
 from atomizer_io.training.metrics import from_confusion
+from atomizer_io.training.splits import open_split, settings_of
 from atomizer_lab.baselines.unet import Trunk
 from atomizer_lab.bench.measure import seconds
+from atomizer_lab.bench.model_inputs import PAPER_INPUTS
 
 MULTIPLE = 16  # of the sides of an image that the UNet takes
 USUAL = ("zone_probe", "quadtree")  # measured as they are, with the rule of the paper: probes that agree are sure
@@ -95,3 +109,47 @@ def line(row: dict[str, Any]) -> str:
         f"{100 * row['decoded']:.1f} % decoded, {100 * row['differing']:.2f} % differ from dense, "
         f"{name} {row[name]:.3f}   ({row['point']})"
     )
+
+
+def scene_of(folder: Path, changes: Sequence[str]) -> tuple[AtomizerIO, Sample, list[Calibration]]:
+    """Return a trained model, the first test scene of its run, and the operating points that are stored with it."""
+    model = AtomizerIO.from_pretrained(folder)
+    dataset = open_split(settings_of(folder, None, changes), "test")
+    compare(model, dataset)
+    sample = dataset[0]
+    if not isinstance(sample, Sample):
+        raise ConfigError(f"the first test scene of {folder} cannot be read: {sample}")
+    return model.eval(), sample, [point for point in load_all(folder) if point.model == fingerprint(model)]
+
+
+def ratios(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return how many times as long as each way to predict the models take on an input of the same size."""
+    lines = []
+    for row in rows:
+        scene = PAPER_INPUTS.get(row["input"])
+        if scene is None or row["answer_s"] is None or scene.dates > 1:
+            continue
+        if [*scene.pixels] == whole["shape"] and len(scene.channels) == whole["channels"]:
+            took = (row["prepare_s"] or 0.0) + row["answer_s"]
+            times = "; ".join(f"{took / way['seconds']:.1f} times as long as {way['way']}" for way in whole["rows"])
+            lines.append(f"{row['model']} on {row['input']} takes {times}")
+    return lines
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path, metavar="CHECKPOINT", help="such as runs/NAME/best")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of its data to change")
+    parser.add_argument("--repeats", type=int, default=3, help="calls of which the shortest counts")
+    parser.add_argument("--output", type=Path, default=Path("results/models.json"))
+    args = parser.parse_args()
+    result = parse_json(read_text(args.output)) if args.output.exists() else {"benchmark": "models", "rows": []}
+    result["whole"] = whole_predictions(*scene_of(args.model, args.set), args.repeats) | {"machine": machine()}
+    print("\n".join(ratios(result["whole"], result["rows"])))
+    write_output(args.output, json.dumps(result, indent=1) + "\n")
+    print(f"written: {args.output}")
+
+
+if __name__ == "__main__":
+    main()

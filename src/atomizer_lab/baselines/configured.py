@@ -1,0 +1,31 @@
+"""What baselines share: a model is made of a task specification and one dataclass of settings."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar, Self
+
+from atomizer_io.data.task_spec import TaskSpec
+from atomizer_io.models.base import Model
+from atomizer_io.models.settings import settings_from
+
+
+class Configured(Model, abc.ABC):
+    """A model whose settings are those of the dataclass ``Settings``."""
+
+    Settings: ClassVar[type[Any]]
+
+    def __init__(self, task_spec: TaskSpec, settings: Any, preset: str | None = None) -> None:
+        super().__init__(task_spec, preset)
+        self.chosen = settings
+
+    @classmethod
+    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+        """Return a model with fresh weights."""
+        return cls(task_spec, settings_from(cls.Settings, settings), preset)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings as plain values."""
+        return asdict(self.chosen)
