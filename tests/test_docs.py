@@ -19,7 +19,7 @@ from atomizer_io.data.sensors import SENTINEL2_L2A, Sensor
 from atomizer_io.datasets.geotiff_folder import GeoTiffFolder
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.datasets.registry import options_of
-from atomizer_io.training.channel_draws import ChannelDraws
+from atomizer_io.training.augmentation import ChannelDropout
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import bands, patches
 from data.fractal import write_laz
@@ -152,5 +152,5 @@ def test_every_option_of_ones_own_files_is_explained() -> None:
 def test_settings_that_depend_on_the_data_are_explained() -> None:
     text = (PAGE.parent / "training.md").read_text(encoding="utf-8")
     names = ["data.measure", "data.keep", "data.workers", "offset_scale_m", "rope_scale_m"]
-    names += [field.name for field in dataclasses.fields(ChannelDraws)]
+    names += [field.name for field in dataclasses.fields(ChannelDropout)]
     assert [name for name in names if f"`{name}`" not in text] == []

@@ -27,7 +27,7 @@ from atomizer_io.io.tile_cache import TileCache
 from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training import config, state
-from atomizer_io.training.curve import read_curve
+from atomizer_io.training.results import read_curve
 from faults.headers import ENDLESS, gzip_bomb
 from faults.targets import make_checkpoint, make_cloud, make_geopackage, make_geotiff, make_state
 
@@ -185,7 +185,7 @@ def test_a_text_cloud_that_its_file_cannot_hold(tmp_path: Path) -> None:
 def test_points_all_over_the_world_take_no_memory() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.uniform(0, 3e6, (2, 300))
-    with pytest.raises(AtomizerError, match=r"spread over .* km"):
+    with pytest.raises(AtomizerError, match=r"extend over .* km"):
         ground_of(x, y, np.zeros(300))
     wide = ground_of(x / 100, y / 100, np.zeros(300))  # 30 km: few points, so few cells
     assert wide.elevation.size <= 2 << 20 and np.isfinite(wide.at(x / 100, y / 100)).all()
