@@ -78,10 +78,8 @@ def test_each_part_of_the_cost_counts(tmp_path: Path, model: aio.AtomizerIO, dat
 def test_tiles_are_averaged_also_with_sparse_decoding(tmp_path: Path) -> None:
     cloud, strips = model_of(class_names=CLASSES), Strips(tmp_path)
     result = score(cloud, strips, decoding=Decoding("zone-probe"), progress=False)
-    assert (
-        result["positions"] == score(cloud, strips, progress=False)["positions"]
+    assert result["positions"] == score(cloud, strips, progress=False)["positions"]
     assert 0 < result["asked"] <= 1  # old name
-    )  # old name
     with pytest.raises(QueryError, match="a quadtree needs a grid"):
         score(cloud, strips, decoding=Decoding("quadtree"), progress=False)
 

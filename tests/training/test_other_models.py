@@ -108,7 +108,7 @@ def test_a_unet_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_unet_cannot_do_is_named() -> None:
     channels = aio.sensors.SENTINEL2.pick("B02", "B03")
-    with pytest.raises(ConfigError, match="a UNet answers at positions, but the task is classification"):
+    with pytest.raises(ConfigError, match="a UNet predicts at positions, but the task is classification"):
         aio.create_model("unet", task="classification", channels=channels)
     with pytest.raises(ConfigError, match="create it with channels="):
         aio.create_model("unet_small").preparer()

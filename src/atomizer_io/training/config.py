@@ -85,9 +85,9 @@ class TrainingSettings:
 
     With neither ``epochs`` nor ``max_steps`` early stopping ends a run: after ``patience`` validations in a row, one
     in ``validate_steps``, that raised the score by no more than ``tolerance`` (a share of the best), or when
-    ``max_time`` (``hh:mm:ss``) is nearly over. Its learning rate rises over ``warmup_steps``, stays, and at the end falls to zero
-    over ``cooldown``, a share of the steps made so far. With ``epochs`` or ``max_steps`` it rises over ``warmup``, a
-    share of all steps, and falls along a cosine; ``max_time`` stops such a run cleanly, to be resumed.
+    ``max_time`` (``hh:mm:ss``) is nearly over. Its learning rate rises over ``warmup_steps``, stays, and at the end
+    falls to zero over ``cooldown``, a share of the steps made so far. With ``epochs`` or ``max_steps`` it rises over
+    ``warmup``, a share of all steps, and falls along a cosine; ``max_time`` stops such a run cleanly, to be resumed.
 
     ``ema`` is the decay of the running mean of the weights that is validated and saved; 0 saves the weights of
     the step. ``configurations`` are the (κ, m) of which one is drawn for each batch. Validation during training uses
