@@ -1,9 +1,9 @@
-"""Does a calibrated operating point keep its promise on scenes it has not seen? Calibrates on some, measures on others.
+"""Calibrate an operating point on some scenes, and measure on held-out scenes whether its error bound holds.
 
-    python examples/calibrated_promise.py runs/NAME/best OUT.json [--window 960] [--scenes 60] [--unseen 100]
+    python examples/calibrated_promise.py runs/NAME/best OUT.json [--window 960] [--scenes 60] [--held-out 100]
 
-Windows of the test split of the model's run, in random order, or whole samples; the seconds are those of whole
-predictions, from atoms to answers, both ways in one process.
+The scenes are windows of the test split of the model's run, in random order, or whole samples. Seconds are those of
+whole predictions, from atoms to outputs, at both operating points in one process.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from atomizer_io.machine import machine
 from atomizer_io.training.splits import open_split, settings_of
 
 
-def measured(model: aio.AtomizerIO, found: Calibration, scenes: list) -> dict[str, float]:
-    """Over unseen scenes: what differs from the model's own answer, what was asked, and how long both took."""
+def measured(model: aio.AtomizerIO, calibration: Calibration, scenes: list) -> dict[str, float]:
+    """Compare with full decoding on held-out scenes: share of differing outputs, share of decoded queries, seconds."""
     differing, decoded, seconds = [], [], {"own": 0.0, "calibrated": 0.0}
     for number, scene in enumerate(scenes):
         atoms, where, sites, _ = scene_of(scene)
-        answers = {}
-        for name, point in (("own", own_point(model)), ("calibrated", found.point)):
+        predictions = {}
+        for name, point in (("own", own_point(model)), ("calibrated", calibration.point)):
             began = time.perf_counter()
-            answers[name] = point.predict(model, atoms, where, sites=sites, seed=number)
+            predictions[name] = point.predict(model, atoms, where, sites=sites, seed=number)
             seconds[name] += time.perf_counter() - began
-        different = answers["calibrated"].differs(answers["own"], found.precision or 0.0)
+        different = predictions["calibrated"].differs(predictions["own"], calibration.precision or 0.0)
         differing.append(float(different.double().mean()))
-        decoded.append(answers["calibrated"].decoded / answers["own"].decoded)
+        decoded.append(predictions["calibrated"].decoded / predictions["own"].decoded)
     return {
         "scenes": len(scenes),
         "differing_mean": float(np.mean(differing)),
@@ -59,13 +59,13 @@ def main() -> None:
     parser.add_argument("--precision", type=float)
     parser.add_argument("--window", type=float)
     parser.add_argument("--scenes", type=int, default=60)
-    parser.add_argument("--unseen", type=int, default=100)
+    parser.add_argument("--held-out", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("options", nargs="*")
     args = parser.parse_intermixed_args()
     model = aio.AtomizerIO.from_pretrained(args.model).eval()
     dataset = open_split(settings_of(args.model, None, args.options), "test")
-    count = args.scenes + args.unseen
+    count = args.scenes + args.held_out
     if args.window is not None:
         scenes = list(random_crops(dataset, count, args.window, args.seed))
     else:
@@ -83,12 +83,12 @@ def main() -> None:
     result = {"alpha": args.alpha, "window_m": args.window, "seed": args.seed, "machine": machine(), "points": {}}
     for name, choices in ways.items():
         began = time.monotonic()
-        found = calibrate(
+        calibration = calibrate(
             model, scenes[: args.scenes], args.alpha, choices=choices, precision=args.precision, sampling=sampling
         )
-        row = {"point": str(found.point), "flops": found.step.flops, "blocks": found.blocks}
-        row |= {"calibration_scenes": found.scenes, "calibration_seconds": round(time.monotonic() - began, 1)}
-        row |= measured(model, found, scenes[args.scenes :])
+        row = {"point": str(calibration.point), "flops": calibration.step.flops, "blocks": calibration.blocks}
+        row |= {"calibration_scenes": calibration.scenes, "calibration_seconds": round(time.monotonic() - began, 1)}
+        row |= measured(model, calibration, scenes[args.scenes :])
         result["points"][name] = row
         print(name, row, flush=True)
         args.output.parent.mkdir(parents=True, exist_ok=True)

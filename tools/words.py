@@ -97,7 +97,9 @@ def occurrences(name: str) -> Iterator[tuple[int, str]]:
         if not line.rstrip().endswith("# old name"):
             yield from ((number, word) for word in words(SALT.sub(r"\1", PHRASES.sub(" ", line))))
     if name.endswith(".py"):
-        yield from ((number, f"variable {word}") for number, word in variables(text))
+        for number, word in variables(text):
+            if not lines[number - 1].endswith("# old name"):
+                yield number, f"variable {word}"
 
 
 def words(line: str) -> Iterator[str]:

@@ -85,7 +85,7 @@ def write_laz(
 ) -> None:
     """Write a LAS 1.4 file of some columns, compressed if it is called ``.laz``; coordinates to the centimetre.
 
-    With ``standard_time`` the header says that GPS time is adjusted standard time.
+    With ``standard_time`` the header marks GPS time as adjusted standard time.
     """
     import laspy
     import pyproj

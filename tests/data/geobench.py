@@ -55,23 +55,23 @@ def write_sample(
     import h5py
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     with h5py.File(path, "w") as target, _classes(kind, "SegmentationClasses") as (band_class, label_class):
         for name, values in bands.items():
             match = DATED.fullmatch(name)
             date = None if match is None else datetime.date.fromisoformat(match["date"])
             plain = name if match is None else match["name"]
             target.create_dataset(name, data=values)
-            told[name] = _told(band_class, date, gsd_m, name=plain, wavelength=_wavelength(plain, kind))
+            facts[name] = _facts(band_class, date, gsd_m, name=plain, wavelength=_wavelength(plain, kind))
         if isinstance(label, np.ndarray):
             target.create_dataset("label", data=label)
-            told["label"] = _told(
+            facts["label"] = _facts(
                 label_class, None, gsd_m, name="label", n_classes=int(label.max()) + 1, _class_names=None
             )
         else:
-            told = {"label": label} | told
-        told["bands_order"] = [name for name in told if name in target]
-        target.attrs["pickle"] = str(pickle.dumps(told, protocol=4))
+            facts = {"label": label} | facts
+        facts["bands_order"] = [name for name in facts if name in target]
+        target.attrs["pickle"] = str(pickle.dumps(facts, protocol=4))
 
 
 def write_folder_files(
@@ -91,17 +91,17 @@ def band_stats(samples: Iterable[Mapping[str, NDArray[Any]]]) -> dict[str, dict[
         for name, values in sample.items():
             match = DATED.fullmatch(name)
             gathered.setdefault(name if match is None else match["name"], []).append(values.ravel())
-    found = {}
+    stats = {}
     for name, parts in gathered.items():
         values = np.concatenate(parts).astype(np.float64)
-        found[name] = {key: float(getattr(np, key)(values)) for key in ("max", "mean", "median", "min", "std")}
+        stats[name] = {key: float(getattr(np, key)(values)) for key in ("max", "mean", "median", "min", "std")}
         for percent in (0.1, 1, 5, 95, 99, 99.9):
-            found[name][f"percentile_{percent:g}".replace(".", "_")] = float(np.percentile(values, percent))
-    return found
+            stats[name][f"percentile_{percent:g}".replace(".", "_")] = float(np.percentile(values, percent))
+    return stats
 
 
-def _told(of: type, date: datetime.date | None, gsd_m: float, **state: Any) -> dict[str, Any]:
-    """Return what a file says of one of its arrays."""
+def _facts(of: type, date: datetime.date | None, gsd_m: float, **state: Any) -> dict[str, Any]:
+    """Return the facts that a file holds about one of its arrays."""
     band = of()
     vars(band).update(state, alt_names=(), spatial_resolution=gsd_m)
     placed = {"transform": None, "crs": None}
@@ -118,12 +118,12 @@ def _classes(*names: str) -> Iterator[list[type]]:
     """Provide classes of GEO-Bench's own module, which exists only within the context."""
     parts = MODULE.split(".")
     made = {".".join(parts[: i + 1]): types.ModuleType(parts[i]) for i in range(len(parts))}
-    found = [type(name, (), {"__module__": MODULE}) for name in names]
-    vars(made[MODULE]).update(zip(names, found, strict=True))
+    classes = [type(name, (), {"__module__": MODULE}) for name in names]
+    vars(made[MODULE]).update(zip(names, classes, strict=True))
     before = {name: sys.modules.get(name) for name in made}
     sys.modules.update(made)
     try:
-        yield found
+        yield classes
     finally:
         for name, module in before.items():
             del sys.modules[name]
