@@ -50,10 +50,10 @@ class Opened:
 
 def browser() -> str:
     """Return the command of a browser; a test without one is skipped."""
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None:
+    path = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if path is None:
         pytest.skip(f"no browser to open the page in: install one of {', '.join(BROWSERS)}")
-    return found
+    return path
 
 
 def opened(page: Path, folder: Path, width: int, *, dark: bool = False, script: str = "") -> Opened:
@@ -75,6 +75,6 @@ def opened(page: Path, folder: Path, width: int, *, dark: bool = False, script: 
         timeout=240,
     )
     assert shown.returncode == 0, shown.stderr
-    found = shown.stdout.partition('<pre id="found">')[2].partition("</pre>")[0]
-    assert found, shown.stderr
-    return Opened(json.loads(found), shown.stderr)
+    text = shown.stdout.partition('<pre id="found">')[2].partition("</pre>")[0]
+    assert text, shown.stderr
+    return Opened(json.loads(text), shown.stderr)

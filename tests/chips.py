@@ -65,7 +65,7 @@ def write(
 
 
 def without_crs(path: Path, array: np.ndarray) -> Path:
-    """A GeoTIFF that says where its pixels lie, but not in which coordinate system."""
+    """A georeferenced GeoTIFF without a coordinate system."""
     write(path, array, crs=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
@@ -83,7 +83,7 @@ def scene(folder: Path, height: int = 20, width: int = 30, seed: int = 0, **how:
 
 @functools.cache
 def model_folder(**settings: Any) -> Path:
-    """A small model with weights that are drawn, large enough that answers differ from place to place."""
+    """A small model with random weights, large enough that predictions differ between positions."""
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", **{**SMALL, "class_names": ("dry", "wet", "bare"), **settings})
     with torch.no_grad():
@@ -96,7 +96,7 @@ def model_folder(**settings: Any) -> Path:
 
 
 def quantity_folder() -> Path:
-    """A model of a quantity around 100."""
+    """A regression model of a target around 100."""
     return model_folder(task="regression", num_outputs=1, class_names=(), target_mean=100.0, target_std=20.0)
 
 

@@ -1,4 +1,4 @@
-"""What tests of several folders share and is dear to make."""
+"""Fixtures that tests of several folders share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from power import Disk
 @pytest.fixture
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that the package would spawn are forked from a process that has imported what they need."""
-    found = processes.context()
-    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: found)
+    forked_context = processes.context()
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: forked_context)
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def cluster() -> Iterator[Any]:
     size = {"n_workers": 2, "threads_per_worker": 2}
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
-        distributed.LocalCluster(**size, dashboard_address=":0", silence_logs=50) as found,
+        distributed.LocalCluster(**size, dashboard_address=":0", silence_logs=50) as local,
     ):
-        yield found
+        yield local
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,8 +1,8 @@
 """What a change of names or layout must not change: weights after 20 steps, a map, a point cloud, a table.
 
 ``python tests/frozen.py`` prints what this tree computes, ``python tests/frozen.py --write`` records it in
-``frozen.json`` for this processor and version of torch; a commit that does so says why. Parameter names and the salts
-of random generators are part of the weights.
+``frozen.json`` for this processor and version of torch; a commit that does so gives the reason. Parameter names and
+the salts of random generators are part of the weights.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def machine() -> str:
 
 def digest(*parts: bytes) -> str:
     """Return a short checksum of some bytes."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for part in parts:
-        found.update(part)
-    return found.hexdigest()[:16]
+        checksum.update(part)
+    return checksum.hexdigest()[:16]
 
 
 @cache
@@ -116,8 +116,8 @@ def map_of(folder: Path) -> dict[str, Any]:
     )
     assert made == 0
     with rasterio.open(folder / "map.probabilities.tif") as file:
-        found = file.read()
-    return {"exact": digest(found.tobytes()), "size": float(found.astype(np.float64).std())}
+        probabilities = file.read()
+    return {"exact": digest(probabilities.tobytes()), "size": float(probabilities.astype(np.float64).std())}
 
 
 def points_of(folder: Path) -> dict[str, Any]:
@@ -131,16 +131,19 @@ def points_of(folder: Path) -> dict[str, Any]:
     cloud.write(folder / "cloud.laz")
     words = ["predict", "--model", model, "--points", folder / "cloud.laz", "-o", folder / "classes.laz"]
     assert main([*map(str, words), "--crs", "EPSG:32631", "--quiet"]) == 0
-    found = laspy.read(folder / "classes.laz")
-    return {"exact": digest(found.points.array.tobytes()), "size": float(np.asarray(found["entropy"]).mean())}
+    points = laspy.read(folder / "classes.laz")
+    return {"exact": digest(points.points.array.tobytes()), "size": float(np.asarray(points["entropy"]).mean())}
 
 
 def table_of(folder: Path) -> dict[str, Any]:
     """Return the checksum of the scores of a table at the scale of a smoke test, and one of them."""
     words = ["reproduce", "rope", "--scale", "smoke", "--work", folder / "work", "--output", folder / "rope.json"]
     assert main([*map(str, words)]) == 0
-    found = json.loads((folder / "rope.json").read_text())["found"]
-    return {"exact": digest(json.dumps(found, sort_keys=True).encode()), "size": found["Atomizer-IO"]["MNIST"]["mean"]}
+    scores = json.loads((folder / "rope.json").read_text())["found"]
+    return {
+        "exact": digest(json.dumps(scores, sort_keys=True).encode()),
+        "size": scores["Atomizer-IO"]["MNIST"]["mean"],
+    }
 
 
 COMPUTED: dict[str, Callable[[Path], dict[str, Any]]] = {

@@ -25,18 +25,18 @@ def context() -> ForkServerContext:
 
     It starts now, so that it has neither the environment nor the temporary folder of a test.
     """
-    found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(PRELOADED)
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(PRELOADED)
     multiprocessing.forkserver.ensure_running()
-    return found
+    return server
 
 
 def start(
     work: Callable[..., object], *arguments: object, errors: Path | None = None, **environment: str
 ) -> ForkServerProcess:
     """A process that calls a function of a module, in this folder; its errors go to a file, if one is named."""
-    given = (pickle.dumps((work, arguments)), os.getcwd(), torch.get_num_threads(), errors, environment)
-    process = context().Process(target=_work, args=given, daemon=True)
+    arguments_of_work = (pickle.dumps((work, arguments)), os.getcwd(), torch.get_num_threads(), errors, environment)
+    process = context().Process(target=_work, args=arguments_of_work, daemon=True)
     process.start()
     return process
 

@@ -91,12 +91,17 @@ def by_two(folder: Path, *words: str) -> None:
         port = str(free.getsockname()[1])
     errors = [folder / f"errors-{rank}" for rank in range(2)]
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": "0", "WORLD_SIZE": "2"}
-    both = [start(command, words, errors=said, LOCAL_RANK=str(rank), **place) for rank, said in enumerate(errors)]
+    both = [
+        start(command, words, errors=error_file, LOCAL_RANK=str(rank), **place)
+        for rank, error_file in enumerate(errors)
+    ]
     wait([process.sentinel for process in both])
     if any(process.exitcode for process in both):  # the other waits for the one that failed
         for process in both:
             process.kill()
-    assert [exit_code(process) for process in both] == [0, 0], "\n".join(said.read_text() for said in errors)
+    assert [exit_code(process) for process in both] == [0, 0], "\n".join(
+        error_file.read_text() for error_file in errors
+    )
 
 
 def assert_same_end(one: Path, two: Path) -> None:

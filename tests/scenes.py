@@ -85,7 +85,7 @@ def far_anchors() -> Tensor:
 
 
 def data_folder(name: str) -> Path:
-    """A folder of real data, or a skip that says what is missing."""
+    """A folder of real data, or a skip that names what is missing."""
     root = Path(os.environ.get("ATOMIZER_DATA") or Path(__file__).parents[2] / "shared" / "data")
     if not (root / name).is_dir():
         pytest.skip(f"no real data: {root / name} is absent; set ATOMIZER_DATA to the data folder")

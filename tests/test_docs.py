@@ -1,4 +1,4 @@
-"""The page about one's own data runs as it stands, on made-up files, and options are explained where one looks."""
+"""The page about one's own data runs as it stands, on synthetic files, and options are explained where one looks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from atomizer_io.data.sensors import SENTINEL2_L2A, Sensor
 from atomizer_io.datasets.geotiff_folder import GeoTiffFolder
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.datasets.registry import options_of
-from atomizer_io.training.channel_draws import ChannelDraws
+from atomizer_io.training.augmentation import ChannelDropout
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import bands, patches
 from data.fractal import write_laz
@@ -95,9 +95,9 @@ def test_own_data_from_files_to_a_map(
     assert "1 … 2 dates a sample (2021-05-04 … 2021-07-13)" in shown["check"]
     assert "train, val, test: nothing is missing or broken" in shown["check"] and "look" not in shown["check"]
     assert "drone green, drone nir" in shown["evaluate"] and "s2-only" in shown["evaluate"]
-    with rasterio.open("plot_08_map.tif") as answer, rasterio.open("plots/image_drone/plot_08.tif") as image:
-        assert answer.shape == image.shape and answer.transform == image.transform
-        assert set(np.unique(answer.read(1))) <= {0, 1}
+    with rasterio.open("plot_08_map.tif") as predicted, rasterio.open("plots/image_drone/plot_08.tif") as image:
+        assert predicted.shape == image.shape and predicted.transform == image.transform
+        assert set(np.unique(predicted.read(1))) <= {0, 1}
 
 
 def write_tiles(root: Path) -> None:
@@ -152,5 +152,5 @@ def test_every_option_of_ones_own_files_is_explained() -> None:
 def test_settings_that_depend_on_the_data_are_explained() -> None:
     text = (PAGE.parent / "training.md").read_text(encoding="utf-8")
     names = ["data.measure", "data.keep", "data.workers", "offset_scale_m", "rope_scale_m"]
-    names += [field.name for field in dataclasses.fields(ChannelDraws)]
+    names += [field.name for field in dataclasses.fields(ChannelDropout)]
     assert [name for name in names if f"`{name}`" not in text] == []

@@ -19,13 +19,13 @@ def test_what_is_computed_stays_the_same(name: str, tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        found = COMPUTED[name](tmp_path)
+        computed = COMPUTED[name](tmp_path)
     finally:
         torch.set_num_threads(threads)
     expected = recorded.get(machine())
     if expected is not None:
-        assert found == expected[name], "say why in the commit, and record it: python tests/frozen.py --write"
+        assert computed == expected[name], "say why in the commit, and record it: python tests/frozen.py --write"
     else:  # another processor rounds sums in another way
         expected = next(iter(recorded.values()))
-        assert found.get("names") == expected[name].get("names")
-        assert found["size"] == pytest.approx(expected[name]["size"], rel=0.01)
+        assert computed.get("names") == expected[name].get("names")
+        assert computed["size"] == pytest.approx(expected[name]["size"], rel=0.01)

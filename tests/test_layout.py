@@ -64,8 +64,8 @@ def test_no_two_packages_import_each_other() -> None:
     graph: dict[str, set[str]] = {}
     for room, place, path in sources():
         if room not in ("__init__", "__main__"):
-            found = {other for other, _ in own_imports(path) if other != room and other != "__version__"}
-            graph.setdefault(room, set()).update(other for other in found if (place, other) not in LOOKS_BACK)
+            rooms = {name for name, _ in own_imports(path) if name not in (room, "__version__")}
+            graph.setdefault(room, set()).update(name for name in rooms if (place, name) not in LOOKS_BACK)
     tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the cycle
 
 
@@ -90,8 +90,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         modules[name] = path
     graph = {}
     for name, path in modules.items():
-        found = set(imports_at_top(ast.parse(path.read_text(encoding="utf-8")).body, modules))
-        graph[name] = (found & set(modules)) - {name}
+        imported = set(imports_at_top(ast.parse(path.read_text(encoding="utf-8")).body, modules))
+        graph[name] = (imported & set(modules)) - {name}
     tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the cycle
 
 
@@ -100,8 +100,8 @@ def test_imports_go_one_way(room: str) -> None:
     files = [(place, path) for name, place, path in sources() if name == room]
     assert files, f"{room} has no sources: has the layout changed?"
     for place, path in files:
-        for other, name in own_imports(path):
-            assert other not in FORBIDDEN[room] or (place, other) in LOOKS_BACK, f"{place} imports {name}"
+        for imported, name in own_imports(path):
+            assert imported not in FORBIDDEN[room] or (place, imported) in LOOKS_BACK, f"{place} imports {name}"
 
 
 def test_the_library_does_not_know_the_laboratory() -> None:
@@ -119,9 +119,9 @@ def test_models_are_known_by_their_contract() -> None:
 
 def test_nothing_private_is_used_from_outside() -> None:
     for room, place, path in sources():
-        for other, name in own_imports(path):
+        for imported, name in own_imports(path):
             private = any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
-            assert not private or other == room, f"{place} imports {name}"
+            assert not private or imported == room, f"{place} imports {name}"
 
 
 def definitions(path: Path) -> Iterator[str]:

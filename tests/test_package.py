@@ -30,11 +30,11 @@ def test_the_wheel_has_every_file_of_the_package_and_every_config(installed: Pat
     tracked = subprocess.run(
         ["git", "ls-files", "src", "configs"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    wanted = {re.sub("^(src/|(?=configs/))", "", name) for name in tracked.stdout.split()}
-    wanted = {f"atomizer_io/{name}" if name.startswith("configs/") else name for name in wanted}
+    expected = {re.sub("^(src/|(?=configs/))", "", name) for name in tracked.stdout.split()}
+    expected = {f"atomizer_io/{name}" if name.startswith("configs/") else name for name in expected}
     packed = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
-    assert wanted <= packed
-    assert all(re.match(r"atomizer_io-[^/]+\.dist-info/", name) for name in packed - wanted)
+    assert expected <= packed
+    assert all(re.match(r"atomizer_io-[^/]+\.dist-info/", name) for name in packed - expected)
 
 
 def test_an_installed_package_trains_from_its_own_configs_and_loads_what_it_saved(

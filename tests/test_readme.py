@@ -37,3 +37,13 @@ def test_its_commands_exist() -> None:
 
     called = set(re.findall(r"^atomizer (\w+)", README.read_text(encoding="utf-8"), flags=re.MULTILINE))
     assert called and called <= set(modules())
+
+
+def test_files_that_recipes_name_exist() -> None:
+    root = README.parent
+    text = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`([\w./]+/[\w./]+\.(?:py|md|toml|yaml))`", text)
+    named = [path for path in paths if "NAME" not in path]
+    homes = (root, root / "src" / "atomizer_io", root / "src" / "atomizer_lab")
+    assert len(named) > 15
+    assert [name for name in named if not any((home / name).exists() for home in homes)] == []

@@ -31,8 +31,8 @@ from atomizer_io.texts import write_output
 
 RASTERS, CLOUDS = (".tif", ".tiff", ".png", ".jp2"), (".las", ".laz")
 ITEMS = 8  # different samples that a repeat reads
-# what made-up files of the real size are written with
-MADE_UP: dict[str, dict[str, int]] = {
+# what synthetic files of the real size are written with
+SYNTHETIC: dict[str, dict[str, int]] = {
     "sen1floods11": {"size": 512},
     "biomassters": {"size": 256},
     "burnscars": {"size": 512},
@@ -70,12 +70,12 @@ HEADER = f"{'dataset':16} {'samples/s':>10} {'MB/s':>10} {'atoms':>12} {'ms/samp
 
 
 def measure_reading(dataset: Dataset, repeats: int = 7) -> Reading:
-    """Time ``dataset`` and the plain reading in turns, so that both meet the same machine.
+    """Time ``dataset`` and the plain reading alternately, so that both meet the same machine.
 
     Plainly, each file is read once, even where several samples are windows of it.
     """
-    found = list(_readable(dataset))
-    items, atoms = [item for item, _ in found], sum(count for _, count in found)
+    readable = list(_readable(dataset))
+    items, atoms = [item for item, _ in readable], sum(count for _, count in readable)
     samples = _files(dataset, items)
     megabytes = sum(array.nbytes for paths in samples for array in read_plainly(paths)) / 1e6
     if not megabytes:
@@ -104,7 +104,7 @@ def measure_reading(dataset: Dataset, repeats: int = 7) -> Reading:
 
 def _readable(dataset: Dataset) -> Iterator[tuple[Any, int]]:
     """The first items that can be read, and their numbers of atoms; what cannot is an error unless it is skipped."""
-    found = 0
+    count = 0
     for item in dataset.items:
         try:
             atoms = dataset.sample(item).atoms.num_atoms
@@ -113,10 +113,10 @@ def _readable(dataset: Dataset) -> Iterator[tuple[Any, int]]:
                 raise
             continue
         yield item, atoms
-        found += 1
-        if found == ITEMS:
+        count += 1
+        if count == ITEMS:
             return
-    if not found:
+    if not count:
         raise DataError(dataset.root, f"no sample of split {dataset.split!r} can be read")
 
 
@@ -161,11 +161,11 @@ def _raster(path: Path) -> NDArray[Any]:
         return values
 
 
-def made_up(folder: Path) -> list[Dataset]:
-    """Folders of made-up files of the real size: what can be measured without a download."""
+def synthetic(folder: Path) -> list[Dataset]:
+    """Folders of synthetic files of the real size: what can be measured without a download."""
     from data import write  # tests/data
 
-    return [create(name, write(name, folder / name, **options)) for name, options in MADE_UP.items()]
+    return [create(name, write(name, folder / name, **options)) for name, options in SYNTHETIC.items()]
 
 
 def run(
@@ -178,8 +178,8 @@ def run(
         readings.append(measure_reading(dataset, repeats))
         print(readings[-1].line(), flush=True)
     rows = [asdict(reading) | {"ratio": reading.ratio} for reading in readings]
-    found = {"machine": machine(), "reading": rows, **more()}
-    write_output(output, json.dumps(found, indent=2) + "\n")
+    result = {"machine": machine(), "reading": rows, **more()}
+    write_output(output, json.dumps(result, indent=2) + "\n")
     return readings
 
 
@@ -199,7 +199,7 @@ def main() -> None:
             run([create(name, root, args.split, on_error="skip") for name, root in pairs], args.output, args.repeats)
         else:
             layouts = functools.partial(measure, Path(folder), args.repeats)
-            run(made_up(Path(folder)), args.output, args.repeats, layouts)
+            run(synthetic(Path(folder)), args.output, args.repeats, layouts)
 
 
 if __name__ == "__main__":

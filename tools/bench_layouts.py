@@ -33,7 +33,7 @@ READING = ("read_raster", "overview_values")  # the functions of a prediction th
 
 @dataclass(frozen=True, slots=True)
 class LayoutReading:
-    """Seconds for a window, beside rasterio alone, and for mean and spread of the file; the shortest of the repeats."""
+    """Seconds for a window, beside rasterio alone, and for its mean and standard deviation; the shortest repeat."""
 
     layout: str
     seconds: float
@@ -63,13 +63,13 @@ def write_layouts(folder: Path, side: int = SIDE) -> dict[str, Path]:
         bands.append(np.clip((channel.mean or 0) + (channel.std or 1) * ground, 1, 60000).astype(np.uint16))
     profile = {"driver": "GTiff", "height": side, "width": side, "count": len(bands), "dtype": "uint16"}
     profile |= {"crs": "EPSG:32631", "transform": Affine(GSD_M, 0, 5e5, 0, -GSD_M, 4.65e6), "compress": "deflate"}
-    found = {}
+    rows = {}
     for name, layout in LAYOUTS.items():
-        found[name] = folder / f"{name.replace(' ', '-')}.tif"
-        with rasterio.open(found[name], "w", **profile, **layout) as target:
+        rows[name] = folder / f"{name.replace(' ', '-')}.tif"
+        with rasterio.open(rows[name], "w", **profile, **layout) as target:
             target.write(np.stack(bands))
             target.descriptions = SENTINEL2.names
-    return found
+    return rows
 
 
 def measure(folder: Path, repeats: int, side: int = SIDE) -> dict[str, Any]:

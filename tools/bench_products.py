@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from atomizer_io.models.atomizer.ops.kernels.build import without_kernels
-from atomizer_io.training.objective import loss_sum
+from atomizer_io.training.losses import loss_sum
 
 _ATEN = torch.ops.aten
 PRODUCTS = (
@@ -137,7 +137,7 @@ def main() -> None:
             batch, _, _ = bench.run(Path(folder))
         step_ms = 1000 * sum(bench.clock.seconds.values()) / args.steps
         with without_kernels(), Recorder() as recorder:
-            outputs = batch.answers(bench.model.train())
+            outputs = batch.outputs(bench.model.train())
             total, weight = loss_sum(outputs, batch.target(outputs.device), bench.model.task_spec)
             (total / weight).backward()
         taken, by_vector = (1000 * seconds for seconds in recorder.products.seconds(args.repeats))

@@ -37,10 +37,10 @@ from atomizer_io.models.registry import create_model
 from atomizer_io.texts import write_output
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import DataSettings, ModelSettings, Run, TrainingSettings
-from atomizer_io.training.data import Drawn, Gather, ResumableLoader
+from atomizer_io.training.data import Collate, ResumableLoader, TrainingSamples
 from atomizer_io.training.draws import Draws
-from atomizer_io.training.schedule import factor
-from atomizer_io.training.trainer import trainer_of
+from atomizer_io.training.schedule import cosine
+from atomizer_io.training.task import trainer_of
 from atomizer_lab.bench.model_inputs import noise
 
 PRESET = "atomizer_io_tiny"
@@ -185,7 +185,7 @@ class Clock:
         self.since = now
 
 
-class _TimedDrawn(Drawn):
+class _TimedDrawn(TrainingSamples):
     clock: Clock
 
     def __getitem__(self, draw: Any) -> Any:
@@ -193,7 +193,7 @@ class _TimedDrawn(Drawn):
             return super().__getitem__(draw)
 
 
-class _TimedGather(Gather):
+class _TimedGather(Collate):
     clock: Clock
 
     def __call__(self, items: Any) -> Batch:
@@ -300,7 +300,7 @@ class Bench:
         trainer.callbacks += [KeepModels(folder, loader), Skips()]
         trainer.callbacks += [SaveState(folder, loader, 10 * total, steps=total), Mark()]
         self._watch()
-        rate = functools.partial(factor, steps=total, warmup=self.settings.warmup)
+        rate = functools.partial(cosine, steps=total, warmup=self.settings.warmup)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on few workers and no validation
             trainer.fit(TimedTask(self.model, self.settings, rate, seed=0), loader)

@@ -27,7 +27,7 @@ from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.texts import parse_json, read_text, write_output
 from atomizer_io.training.evaluate import compare
-from atomizer_io.training.metrics import from_confusion
+from atomizer_io.training.metrics import scores_of_confusion
 from atomizer_io.training.splits import open_split, settings_of
 from atomizer_lab.baselines.unet import Trunk
 from atomizer_lab.bench.measure import seconds
@@ -98,7 +98,7 @@ def score(found: Prediction, sample: Sample, model: AtomizerIO) -> dict[str, flo
     known, count = target >= 0, max(len(model.task_spec.names), 2)
     pairs = target[known] * count + found.labels.flatten()[known]
     confusion = pairs.bincount(minlength=count**2).reshape(count, count)
-    return {"miou": from_confusion(confusion, model.task_spec.names)["miou"]}
+    return {"miou": scores_of_confusion(confusion, model.task_spec.names)["miou"]}
 
 
 def line(row: dict[str, Any]) -> str:

@@ -167,9 +167,9 @@ def main() -> None:
     for name in PATHS:
         command = [sys.executable, __file__, "--path", name]
         printed = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-        found = json.loads(printed.splitlines()[-1])
-        print(f"{name:24} {found['functions']:9,d} {len(found['files']):6,d} {found['changes']:16,d}")
-        for file, functions in found["files"].items() if args.files else ():
+        path = json.loads(printed.splitlines()[-1])
+        print(f"{name:24} {path['functions']:9,d} {len(path['files']):6,d} {path['changes']:16,d}")
+        for file, functions in path["files"].items() if args.files else ():
             print(f"    {file:50} {functions:4,d}")
 
 

@@ -25,8 +25,8 @@ HEADER = """\
 
 def main() -> None:
     """Write the lock file."""
-    found = sorted({(canonicalize_name(dist.name), dist.version) for dist in distributions()})
-    entries = [entry(name, version) for name, version in found if name not in NOT_LOCKED]
+    versions = sorted({(canonicalize_name(dist.name), dist.version) for dist in distributions()})
+    entries = [entry(name, version) for name, version in versions if name not in NOT_LOCKED]
     LOCK.write_text(HEADER + "".join(entries), encoding="utf-8")
     print(f"{LOCK.name}: {len(entries)} packages")
 

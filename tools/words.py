@@ -9,7 +9,7 @@ in ``# old name`` is left out: it reads a setting, or a key of a file, that an e
 ``generator`` are left out too, as they decide the random numbers.
 
 Left to review, since they are also used in senses that are right: ``place``, ``draw``, ``square``, ``turn``, ``cloud``
-(weather), ``keep``, ``part``, ``clip``, ``start``, ``tell``, ``say``, ``round``, ``scene``.
+(weather), ``keep``, ``part``, ``clip``, ``start``, ``tell``, ``say``, ``round``; ``problem`` is a key of saved models.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ ROOT = Path(__file__).resolve().parents[1]
 READ = ("src", "tests", "tools", "examples", "docs", "configs", "README.md", "CONTRIBUTING.md")
 SUFFIXES = {".py", ".md", ".yaml", ".yml", ".html", ".j2", ".css", ".js", ".cpp"}
 # folders, and files, whose words are refused by `./run check`
-CLEAN: tuple[str, ...] = ()
+CLEAN: tuple[str, ...] = (
+    "src/atomizer_io/cli",
+    "tests/cli",
+    "examples",
+    "configs",
+    "README.md",
+    "CONTRIBUTING.md",
+)
 
 # a word, in any of its forms -> what the field says
 RETIRED = {
@@ -50,7 +57,6 @@ RETIRED = {
     "spread": "standard deviation",
     "open-run open-runs": "early stopping",
     "told tells says said": "report, log, print, state",
-    "problem": "TaskSpec; fault",
 }
 VARIABLES = {"found", "each", "some", "other", "wanted", "given"}
 # what is right in spite of a word in it
@@ -64,10 +70,20 @@ PHRASES = re.compile(
 # files that name the words on purpose
 EXCEPTIONS = {
     "tools/words.py": "the list itself",
-    "tools/count_path.py": "compares with trees that have the old names",
     "src/atomizer_io/training/config.py": "the table of old option names",
     "docs/lab/diary.md": "dated notes, as they were written",
-    "tests/data/frozen.json": "keys of saved files",
+}
+# words that are right in one file
+ALLOWED = {
+    ("src/atomizer_io/cli/predict.py", "ask"): "a parameter of CloudWindows",
+    ("src/atomizer_io/cli/predict.py", "picture"): "a parameter of CloudClasses",
+    ("src/atomizer_io/cli/predict_lines.py", "picture"): "a field of CloudProduct",
+    ("docs/predict.md", "ask"): "a parameter of CloudWindows",
+    ("docs/predict.md", "picture"): "a parameter of CloudClasses",
+    ("docs/export.md", "answer"): "the name of the output in exported files",
+    ("docs/decoding.md", "operations"): "the key of saved calibrations",
+    ("docs/training.md", "asked"): "the key of results of `atomizer evaluate`",
+    ("docs/training.md", "rivals"): "the name of the extra of the distribution",
 }
 SAY = {form: say for forms, say in RETIRED.items() for form in forms.split()}
 PAIRS = {form for form in SAY if "-" in form}
@@ -146,6 +162,8 @@ def main() -> int:
     by_folder: dict[str, Counter[str]] = {}
     for name in files(only):
         for number, word in occurrences(name):
+            if (name, word) in ALLOWED:
+                continue
             by_folder.setdefault(folder_of(name), Counter())[word] += 1
             if not args.count:
                 say = SAY.get(word, "a noun")

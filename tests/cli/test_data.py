@@ -43,7 +43,7 @@ def test_every_fixture_passes_its_check(name: str, tmp_path: Path, capsys: pytes
     assert "nothing is missing or broken" in shown and "other units" not in shown
 
 
-def test_check_tells_file_by_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_file_by_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = fixtures.write("sen1floods11", tmp_path / "copy")
     (copy / CHIPS / "S1Hand/Ghana_103272_S1Hand.tif").unlink()
     truncated = copy / CHIPS / "S2Hand/Ghana_24858_S2Hand.tif"
@@ -126,12 +126,12 @@ def test_stats_go_on_and_list_what_they_skipped(tmp_path: Path, capsys: pytest.C
     assert shown.splitlines()[-1].startswith("skipped") and "Ghana_103272_S1Hand.tif" in shown.splitlines()[-1]
 
 
-def test_show_draws_a_picture(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    picture = tmp_path / "pictures" / "one.png"
-    assert main(["data", "show", "sen1floods11", str(folder), "0", "-o", str(picture)]) == 0
-    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 10_000
+def test_show_draws_a_figure(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figure = tmp_path / "figures" / "one.png"
+    assert main(["data", "show", "sen1floods11", str(folder), "0", "-o", str(figure)]) == 0
+    assert figure.read_bytes().startswith(b"\x89PNG") and figure.stat().st_size > 10_000
     assert "Ghana_103272" in capsys.readouterr().out
-    assert main(["data", "show", "sen1floods11", str(folder), "9", "-o", str(picture)]) == 2
+    assert main(["data", "show", "sen1floods11", str(folder), "9", "-o", str(figure)]) == 2
     assert "has the samples 0 … 2; 9 is not one" in capsys.readouterr().err
 
 
@@ -152,7 +152,7 @@ def test_options_are_checked(folder: Path, text: str, capsys: pytest.CaptureFixt
         (["stats", "sen1floods11", "ROOT", "on_error=skip"], "--on-error"),
         (["stats", "sen1floods11", "ROOT", "--workers", "-1"], "--workers must be at least 0"),
         (["stats", "sen1floods11", "ROOT", "--limit", "0"], "--limit must be at least 1"),
-        (["show", "sen1floods11", "ROOT", "0", "-o", "picture"], "name a picture that ends in"),
+        (["show", "sen1floods11", "ROOT", "0", "-o", "figure"], "name an image file that ends in"),
         (["show", "sen1floods11", "ROOT", "0", "-o", "/proc/x.png"], "error: "),
         (["show", "las-folder", "ROOT", "0", "-o", "x.png", "classes={2:"], "is not YAML"),
         (["check", "las-folder", "ROOT"], "needs the option classes"),
@@ -166,8 +166,8 @@ def test_no_stack_traces(arguments: list[str], message: str, folder: Path, capsy
 def test_lists_and_numbers_on_the_command_line() -> None:
     from atomizer_io.cli.data import parse_options
 
-    found = parse_options(["bands=B02,B03", "window_m=1e9", "classes={2: ground}", "dates=6", "name=a b"])
-    assert found == {"bands": ["B02", "B03"], "window_m": 1e9, "classes": {2: "ground"}, "dates": 6, "name": "a b"}
+    options = parse_options(["bands=B02,B03", "window_m=1e9", "classes={2: ground}", "dates=6", "name=a b"])
+    assert options == {"bands": ["B02", "B03"], "window_m": 1e9, "classes": {2: "ground"}, "dates": 6, "name": "a b"}
 
 
 def test_check_finds_fill_values_and_doubles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

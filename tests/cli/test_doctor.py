@@ -1,4 +1,4 @@
-"""`atomizer doctor`: one line a thing, and an exit code that tells whether anything needed is broken."""
+"""`atomizer doctor`: one line a thing, and an exit code that shows whether anything needed is broken."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert finding.state == "note" and "XDG_CACHE_HOME" in finding.text
 
 
-def test_answers_that_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_that_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "disagreement", lambda: 0.5)
     (finding,) = doctor.check_kernels()
     assert finding.state == "broken" and "ATOMIZER_KERNELS=off" in finding.text

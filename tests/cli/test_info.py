@@ -20,7 +20,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_alone_it_tells_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
+def test_alone_it_lists_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys)
     words = " ".join(text.split())
     for name in (*aio.list_models(), *SENSORS):
@@ -57,7 +57,7 @@ def test_what_can_be_chosen_of_the_cost_is_named(capsys: pytest.CaptureFixture[s
     assert "anywhere, cost (atoms per latent, budget, neighbors, max points)" in text
 
 
-def test_a_folder_tells_what_the_model_was_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_shows_what_the_model_was_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bands: dict[str, tuple[float, float] | None] = {f"b{i}": (0.4 + i / 20, 0.01) for i in range(30)}
     model = aio.create_model(
         "atomizer_io_tiny",
@@ -79,17 +79,17 @@ def test_sensors_and_one_sensor(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("name", "words"),
     [
         ("atomizer_io_sge", "did you mean atomizer_io_seg"),
         ("sensor", r"did you mean .*sensors"),
         ("landsat", r"did you mean landsat8\?"),
     ],
 )
-def test_unknown_names_get_near_ones(asked: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", asked]) == 2
+def test_unknown_names_get_near_ones(name: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", name]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {asked!r} is neither a model, a folder nor a sensor; ")
+    assert error.startswith(f"error: {name!r} is neither a model, a folder nor a sensor; ")
     assert re.search(words, error)
 
 

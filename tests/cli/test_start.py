@@ -96,11 +96,13 @@ def test_choices_of_the_command_line_are_those_of_the_code() -> None:
 
 
 def test_atoms_per_latent_has_one_name_and_one_alias_everywhere() -> None:
-    found = {}
+    actions = {}
     for words, parser in parsers():
         for action in parser._actions:
             if {"--kappa", "--atoms-per-latent"} & set(action.option_strings):
                 assert action.option_strings == ["--atoms-per-latent", "--kappa"], words
                 assert action.dest == "atoms_per_latent" and "κ" in (action.help or ""), words
-                found[words] = action
-    assert {("predict",), ("evaluate",), ("calibrate",), ("info",), ("bench", "decode"), ("data", "show")} <= set(found)
+                actions[words] = action
+    assert {("predict",), ("evaluate",), ("calibrate",), ("info",), ("bench", "decode"), ("data", "show")} <= set(
+        actions
+    )

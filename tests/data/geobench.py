@@ -40,12 +40,7 @@ def write(folder: Path, seed: int = 0) -> None:
 
 
 def write_sample(
-    path: Path,
-    bands: Mapping[str, NDArray[Any]],
-    *,
-    label: int | NDArray[Any],
-    gsd_m: float,
-    kind: str = "Sentinel2",
+    path: Path, bands: Mapping[str, NDArray[Any]], *, label: int | NDArray[Any], gsd_m: float, kind: str = "Sentinel2"
 ) -> None:
     """Write one GEO-Bench file; ``bands`` (H, W) by name (``02 - Blue``, ``02 - Blue_2019-11-15``).
 
@@ -91,17 +86,17 @@ def band_stats(samples: Iterable[Mapping[str, NDArray[Any]]]) -> dict[str, dict[
         for name, values in sample.items():
             match = DATED.fullmatch(name)
             gathered.setdefault(name if match is None else match["name"], []).append(values.ravel())
-    stats = {}
+    statistics = {}
     for name, parts in gathered.items():
         values = np.concatenate(parts).astype(np.float64)
-        stats[name] = {key: float(getattr(np, key)(values)) for key in ("max", "mean", "median", "min", "std")}
+        statistics[name] = {key: float(getattr(np, key)(values)) for key in ("max", "mean", "median", "min", "std")}
         for percent in (0.1, 1, 5, 95, 99, 99.9):
-            stats[name][f"percentile_{percent:g}".replace(".", "_")] = float(np.percentile(values, percent))
-    return stats
+            statistics[name][f"percentile_{percent:g}".replace(".", "_")] = float(np.percentile(values, percent))
+    return statistics
 
 
 def _facts(of: type, date: datetime.date | None, gsd_m: float, **state: Any) -> dict[str, Any]:
-    """Return the facts that a file holds about one of its arrays."""
+    """Return what a file holds of one of its arrays."""
     band = of()
     vars(band).update(state, alt_names=(), spatial_resolution=gsd_m)
     placed = {"transform": None, "crs": None}

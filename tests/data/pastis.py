@@ -1,4 +1,4 @@
-"""PASTIS-R in small: patches of 32 pixels in all five folds, series over New Year with missing pixels, void labels."""
+"""PASTIS-R in small: patches of 32 pixels in all five folds, series over New Year with absent pixels, void labels."""
 
 from __future__ import annotations
 

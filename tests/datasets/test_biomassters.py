@@ -92,14 +92,14 @@ def test_values_are_those_of_the_files(written: Path) -> None:
     dataset = aio.datasets.create("biomassters", written)
     sample = dataset[1]
     assert sample.meta.id == "000aa810"
-    *features, answers = dataset.files("000aa810")
+    *features, targets = dataset.files("000aa810")
     assert len(features) == len(sample.atoms) == 18
     for index, path in enumerate(features):
         seen, array = observed(path), values(path)
         expected = np.where(seen, array[: len(seen)], np.nan).astype(np.float32)
         np.testing.assert_array_equal(grid_values(sample.atoms, index, SHAPE), expected)
     assert sample.atoms.num_atoms == sum(int(observed(path).sum()) for path in features)
-    np.testing.assert_array_equal(sample.target.reshape(SHAPE), values(answers)[0])
+    np.testing.assert_array_equal(sample.target.reshape(SHAPE), values(targets)[0])
     assert not sample.queries.ignore.any()
     assert sample.meta.files == tuple(map(str, dataset.files("000aa810")))
     assert sample.meta.crs is None and sample.meta.transform is None
@@ -146,7 +146,7 @@ def test_months_and_clouds_can_be_chosen(written: Path) -> None:
             aio.datasets.create("biomassters", written, **wrong)
 
 
-def test_unpublished_answers_are_ignored(folder: Path) -> None:
+def test_unpublished_targets_are_ignored(folder: Path) -> None:
     shutil.rmtree(folder / "test_agbm")
     sample = aio.datasets.create("biomassters", folder, "test")[0]
     assert sample.target.isnan().all() and sample.queries.ignore.all() and len(sample.target) == 1024
@@ -174,8 +174,8 @@ BROKEN = {
     "kind": ("train_features/0003d2eb_S1_03.tif", lambda p: rewrite(p, np.abs(values(p)).astype("u2")), "holds uint16"),
     "floats": ("train_features/0003d2eb_S2_00.tif", lambda p: rewrite(p, values(p).astype("f4")), "holds float32"),
     "shape": ("train_features/0003d2eb_S1_05.tif", lambda p: rewrite(p, values(p)[:, :9]), r"has \(9, 32\) pixels"),
-    "no answers": ("train_agbm/0003d2eb_agbm.tif", Path.unlink, "no such file"),
-    "answers": ("train_agbm/0003d2eb_agbm.tif", lambda p: rewrite(p, values(p) - 9999), "1024 pixels have a biomass"),
+    "no target": ("train_agbm/0003d2eb_agbm.tif", Path.unlink, "no such file"),
+    "target": ("train_agbm/0003d2eb_agbm.tif", lambda p: rewrite(p, values(p) - 9999), "1024 pixels have a biomass"),
 }
 
 
@@ -214,7 +214,7 @@ def test_short_rows_are_named(folder: Path) -> None:
         aio.datasets.create("biomassters", folder)
 
 
-def test_an_empty_folder_is_told_what_is_expected(tmp_path: Path) -> None:
+def test_an_empty_folder_is_reported_with_what_is_expected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no sample of split 'train'(.|\n)*_agbm\.tif"):
         aio.datasets.create("biomassters", tmp_path)
 

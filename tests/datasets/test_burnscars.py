@@ -186,7 +186,7 @@ def test_missing_masks_folders_and_dates_are_named(folder: Path) -> None:
 
 @pytest.mark.realdata
 def test_the_real_mask(tmp_path: Path) -> None:
-    """The published mask, with an image made up on its grid (the real one is not here)."""
+    """The published mask, with a synthetic image on its grid (the real one is not here)."""
     name = "subsetted_512x512_HLS.S30.T10TGS.2018285.v1.4"
     (tmp_path / "training").mkdir()
     shutil.copy(data_folder("hls") / f"{name}.mask.tif", tmp_path / "training")

@@ -195,8 +195,8 @@ def test_polygons_in_any_coordinates(folder: Path, kind: str) -> None:
             del document["crs"]
 
     edit_labels(folder, rewrite)
-    found = aio.datasets.create("cashew", folder, "all")[0].target
-    assert (found == expected).float().mean() > 0.999  # but for pixels whose centre is on a rounded edge
+    target = aio.datasets.create("cashew", folder, "all")[0].target
+    assert (target == expected).float().mean() > 0.999  # but for pixels whose centre is on a rounded edge
     assert int((expected >= 0).sum()) > 1000
 
 

@@ -1,4 +1,4 @@
-"""What ``atomizer data check`` says of folders that are not as they should be."""
+"""What ``atomizer data check`` reports of folders that are not as they should be."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def checked(root: Path, *options: str) -> int:
     return main(["data", "check", "geotiff-folder", str(root), "classes=2", *options])
 
 
-def test_check_says_what_was_understood_in_few_words(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_a_short_summary(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert checked(own, "sensor=enmap") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("  read     enmap: 224 channels (band 1, band 2, ") and "band 13" not in lines[1]
@@ -162,7 +162,7 @@ def test_splits_of_any_name_are_checked(own: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.splitlines()[-1] == "north, south: nothing is missing or broken"
 
 
-def test_what_is_wrong_with_all_splits_is_said_once(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_with_all_splits_is_reported_once(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert checked(own, "sensor={s2: sentinel2}") == 1
     shown = capsys.readouterr().out
     assert shown.count("image_s2: no such folder, but sensor= names it") == 1 and "1 missing or broken" in shown

@@ -66,8 +66,7 @@ def test_values_are_those_of_the_tile(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heights", "names"),
-    [("ground", ["height"]), ("elevation", ["elevation"]), ("both", ["elevation", "height"])],
+    ("heights", "names"), [("ground", ["height"]), ("elevation", ["elevation"]), ("both", ["elevation", "height"])]
 )
 def test_heights_above_the_ground_of_the_tile(folder: Path, heights: str, names: list[str]) -> None:
     dataset = Dales(folder, heights=heights)
@@ -85,7 +84,7 @@ def test_heights_above_the_ground_of_the_tile(folder: Path, heights: str, names:
         Dales(folder, heights="sea")
 
 
-def test_windows_overlap_when_asked(folder: Path) -> None:
+def test_windows_overlap_by_option(folder: Path) -> None:
     plain, dense = Dales(folder, "test"), Dales(folder, "test", stride_m=25)
     assert len(plain) == 3 and len(dense) == 8  # 3 × 3 without the empty corner
     centre = dense[[w.id for w in dense.items].index("5080_54470_r01_c01")]
@@ -106,15 +105,15 @@ def test_windows_are_those_of_prediction_where_they_are_scored(folder: Path) -> 
 
 
 def test_one_point_of_each_cube_in_training(folder: Path) -> None:
-    every, some = Dales(folder, "test"), Dales(folder, "test", grid_m=5.0)
-    whole, sample = every[1], some[1]
+    every, sparse = Dales(folder, "test"), Dales(folder, "test", grid_m=5.0)
+    whole, sample = every[1], sparse[1]
     cubes = np.floor(np.stack([table(folder / "DALESObjects/test/5080_54470_new.ply")[axis] for axis in "xyz"], 1) / 5)
     kept = cubes[sample.queries.members]
     assert len(np.unique(kept, axis=0)) == len(kept) == len(np.unique(cubes[whole.queries.members], axis=0))
     assert len(kept) < len(whole.queries) and sample.atoms.num_atoms == len(kept) == len(sample.queries.sites[0])
     positions = whole.queries.positions[torch.isin(whole.queries.members, sample.queries.members)]
     assert torch.equal(positions, sample.queries.positions)
-    scored = some.for_evaluation()  # every point counts there
+    scored = sparse.for_evaluation()  # every point counts there
     assert sum(len(s.queries) for s in scored) == sum(len(s.queries) for s in every.for_evaluation())
     with pytest.raises(ConfigError, match="grid_m is 0"):
         Dales(folder, grid_m=0)

@@ -91,7 +91,7 @@ def test_a_transform_is_applied(folder: Path) -> None:
     assert {c.sensor for c in dataset[0].atoms.channels} == {"sentinel1"}
 
 
-def test_what_is_skipped_is_false_and_told_once(folder: Path, tmp_path: Path) -> None:
+def test_what_is_skipped_is_false_and_listed_once(folder: Path, tmp_path: Path) -> None:
     copy = fixtures.write("sen1floods11", tmp_path / "copy", seed=1)
     broken = copy / "v1.1/data/flood_events/HandLabeled/S1Hand/Ghana_24858_S1Hand.tif"
     broken.write_bytes(b"")
@@ -119,8 +119,8 @@ def test_targets_and_ignored_positions() -> None:
     classes = Sample.of_map(atoms, grid, np.array([[0, 1, -5], [2, -1, 0]]), Meta("a"))
     assert classes.target.tolist() == [0, 1, -1, 2, -1, 0]
     assert classes.queries.ignore.tolist() == [False, False, True, False, True, False]
-    quantity = Sample.of_map(atoms, grid, np.array([[0.5, np.nan, 1], [2, 3, 4]]), Meta("b"))
-    assert quantity.target.dtype == torch.float32 and quantity.queries.ignore.tolist()[:2] == [False, True]
+    regression = Sample.of_map(atoms, grid, np.array([[0.5, np.nan, 1], [2, 3, 4]]), Meta("b"))
+    assert regression.target.dtype == torch.float32 and regression.queries.ignore.tolist()[:2] == [False, True]
     scene = Sample.of_scene(atoms, 3, Meta("c"))
     assert scene.queries is None and scene.target.item() == 3 and scene.target.dtype == torch.int64
     with pytest.raises(AtomsError, match=r"\(3, 2\) on a grid of \(2, 3\)"):

@@ -156,7 +156,7 @@ def test_where_an_event_is(folder: Path) -> None:
     dataset = aio.datasets.create("forestnet", folder)
     assert {k: dataset[0].meta.extra[k] for k in ("latitude", "longitude")} == {"latitude": 0.59, "longitude": 99.77}
     assert dataset[0].meta.crs is None and dataset[0].meta.transform is None
-    edit_csv(folder, "latitude,longitude", "a,b")  # without these columns the name of the folder tells
+    edit_csv(folder, "latitude,longitude", "a,b")  # without these columns the name of the folder counts
     assert aio.datasets.create("forestnet", folder)[1].meta.extra["longitude"] == 101.14
 
 
@@ -221,16 +221,8 @@ def write_ones(path: Path, shape: tuple[int, ...], dtype: type) -> None:
         ("visible/2014_11_28_cloud_3.png", truncated, "cannot be read: truncated or not a raster"),
         ("visible/2014_11_28_cloud_3.png", lambda p: p.write_bytes(p.read_bytes()[:-40]), "cannot be read"),
         ("visible/2014_11_28_cloud_3.png", lambda p: p.write_bytes(b""), "cannot be read"),
-        (
-            "visible/2014_11_28_cloud_3.png",
-            lambda p: write_ones(p, (1, *SHAPE), np.uint8),
-            "has 1 bands",
-        ),
-        (
-            "visible/2014_11_28_cloud_3.png",
-            lambda p: write_ones(p, (3, *SHAPE), np.uint16),
-            "holds uint16",
-        ),
+        ("visible/2014_11_28_cloud_3.png", lambda p: write_ones(p, (1, *SHAPE), np.uint8), "has 1 bands"),
+        ("visible/2014_11_28_cloud_3.png", lambda p: write_ones(p, (3, *SHAPE), np.uint16), "holds uint16"),
         ("visible/2014_03_01_cloud_120.png", lambda p: p.rename(p.with_name("2014_03_41_cloud_1.png")), ""),
     ],
 )

@@ -122,14 +122,14 @@ def test_a_model_takes_it_and_sees_points_and_pixels(folder: Path) -> None:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", num_outputs=7, channels=dataset.channels, rope_scale_m=25.0).eval()
     latents, where, sites = model.encode([sample.atoms]), sample.queries.positions, sample.queries.sites[0]
-    (answers,) = model.decode(latents, [where], sites=[{0: sites}])
+    (outputs,) = model.decode(latents, [where], sites=[{0: sites}])
     located = model.locate(sample.atoms, latents.geometries[0], where, sites={0: sites})
     assert torch.equal(located.sites_MA[:, 0], sites) and torch.equal(sites, torch.arange(len(where)))
     row, column = np.divmod(located.sites_MA[:, 1].numpy(), 50)  # the image has no named sites: it is looked up
     x, y = where.numpy().T
     np.testing.assert_allclose(column, x + 24.5, atol=0.5001)
     np.testing.assert_allclose(row, 24.5 - y, atol=0.5001)
-    assert answers.shape == (len(where), 7) and answers.isfinite().all()
+    assert outputs.shape == (len(where), 7) and outputs.isfinite().all()
 
 
 def test_images_are_found_in_their_places(folder: Path, tmp_path: Path) -> None:
@@ -137,11 +137,11 @@ def test_images_are_found_in_their_places(folder: Path, tmp_path: Path) -> None:
     (folder / "images").rename(beside)
     assert len(Fractal(folder)[0].atoms) == 2
     assert len(Fractal(folder, use_images=False)[0].atoms) == 1
-    other = beside.rename(tmp_path / "elsewhere")
+    elsewhere = beside.rename(tmp_path / "elsewhere")
     assert len(Fractal(folder)[0].atoms) == 1
-    for path in other.rglob("*.tif"):
+    for path in elsewhere.rglob("*.tif"):
         path.rename(path.with_suffix(".tiff"))
-    assert len(Fractal(folder, images=other)[0].atoms) == 2
+    assert len(Fractal(folder, images=elsewhere)[0].atoms) == 2
     with pytest.raises(DataError, match="nowhere: no such folder: the images"):
         Fractal(folder, images=tmp_path / "nowhere")
 
@@ -283,7 +283,7 @@ def test_a_model_takes_the_real_patch(tmp_path: Path) -> None:
     dataset = Fractal(tmp_path, colour=True)
     sample = dataset[0]
     model = aio.create_model("atomizer_io_tiny", num_outputs=7, channels=dataset.channels, atoms_per_latent=2000).eval()
-    some = torch.arange(0, 60653, 1213)
-    sites = {0: sample.queries.sites[0][some]}
-    (answers,) = model([sample.atoms], [sample.queries.positions[some]], sites=[sites])
-    assert answers.shape == (len(some), 7) and answers.isfinite().all()
+    chosen = torch.arange(0, 60653, 1213)
+    sites = {0: sample.queries.sites[0][chosen]}
+    (outputs,) = model([sample.atoms], [sample.queries.positions[chosen]], sites=[sites])
+    assert outputs.shape == (len(chosen), 7) and outputs.isfinite().all()

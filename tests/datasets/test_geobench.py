@@ -48,7 +48,7 @@ def with_pickle(path: Path, payload: bytes | str | None) -> Path:
 # One file
 
 
-def test_a_scene_and_what_is_said_of_it(tmp_path: Path) -> None:
+def test_a_scene_and_its_facts(tmp_path: Path) -> None:
     path = tmp_path / "a.hdf5"
     fixture.write_sample(path, {"02 - Blue": PIXELS, "12 - SWIR": PIXELS + 1}, label=7, gsd_m=10.0)
     assert "ccb" not in sys.modules  # so nobody could unpickle it
@@ -99,7 +99,7 @@ def test_labels_may_be_numpy_integers(tmp_path: Path, kind: str) -> None:
 )
 def test_other_labels_are_refused(tmp_path: Path, label: Any) -> None:
     path = with_pickle(tmp_path / "a.hdf5", pickle.dumps({"label": label}))
-    if isinstance(label, np.int32):  # numpy turns the scalar of a big-endian array into the machine's order
+    if isinstance(label, np.int32):  # numpy swaps the scalar of a big-endian array into the machine's order
         assert read_sample(path).label == 2
         return
     with pytest.raises(DataError, match=r"a\.hdf5: its label is not one whole number but"):
@@ -113,8 +113,8 @@ def test_dates_are_read_from_their_bytes(tmp_path: Path, protocol: int) -> None:
         datetime.datetime(2019, 11, 15, 10, 30, fold=1),
         datetime.datetime(2019, 11, 15, tzinfo=datetime.UTC),
     ):
-        told = {"label": 1, "02 - Blue": {"date": day}}
-        stored = read_sample(with_pickle(tmp_path / "a.hdf5", pickle.dumps(told, protocol)))
+        facts = {"label": 1, "02 - Blue": {"date": day}}
+        stored = read_sample(with_pickle(tmp_path / "a.hdf5", pickle.dumps(facts, protocol)))
         assert stored.facts["02 - Blue", None].date == DAY
 
 
@@ -244,7 +244,7 @@ def nested_key(depth: int = 60) -> bytes:
         (pickle.dumps([1]), "holds no dict but list"),
     ],
 )
-def test_broken_pickles_are_told(tmp_path: Path, payload: bytes, cause: str) -> None:
+def test_broken_pickles_are_named(tmp_path: Path, payload: bytes, cause: str) -> None:
     with pytest.raises(DataError, match=rf"a\.hdf5: its attribute 'pickle' .*{cause}"):
         read_sample(with_pickle(tmp_path / "a.hdf5", payload))
 
@@ -282,8 +282,8 @@ def test_only_the_text_of_bytes_is_taken(tmp_path: Path, text: str) -> None:
 
 
 def test_damaged_pickles_never_get_past_refused() -> None:
-    told = {"label": np.int64(3), "d": DAY, "x": [1.5, None, ("a", b"b")]}
-    whole = pickle.dumps(told, 4)
+    facts = {"label": np.int64(3), "d": DAY, "x": [1.5, None, ("a", b"b")]}
+    whole = pickle.dumps(facts, 4)
     for end in range(len(whole)):
         with pytest.raises(Refused):
             decode(whole[:end])
@@ -456,8 +456,8 @@ def test_a_model_takes_the_sample(folder: Path) -> None:
     sample = dataset[0]
     model = aio.create_model("atomizer_io_tiny", num_outputs=dataset.info.num_outputs, channels=dataset.channels)
     with torch.no_grad():
-        answers = model([sample.atoms], [sample.queries.positions[:50]])
-    assert answers[0].shape == (50, 7)
+        outputs = model([sample.atoms], [sample.queries.positions[:50]])
+    assert outputs[0].shape == (50, 7)
 
 
 class Series(GeoBench):
@@ -526,7 +526,7 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path, layers: dict[str, Any],
         dataset[0]
 
 
-def test_absent_files_are_told_when_asked_for(folder: Path) -> None:
+def test_absent_files_are_named_when_read(folder: Path) -> None:
     (folder / "id_000051.hdf5").unlink()
     dataset = GeoBench(folder)
     with pytest.raises(DataError, match=r"id_000051\.hdf5: no such file"):
@@ -597,8 +597,8 @@ def test_a_dataset_of_its_own_takes_no_classes(tmp_path: Path) -> None:
         Series(tmp_path, classes=3)
 
 
-def likeness(one: np.ndarray, other: np.ndarray) -> float:
-    return float(np.corrcoef(one.ravel(), other.ravel())[0, 1])
+def likeness(one: np.ndarray, two: np.ndarray) -> float:
+    return float(np.corrcoef(one.ravel(), two.ravel())[0, 1])
 
 
 @pytest.mark.realdata
@@ -613,10 +613,10 @@ def test_the_real_brick_kilns() -> None:
     np.testing.assert_array_equal(layers["B11"], stored["08A - Vegetation Red Edge"])
     assert list(layers) == ["B01", "B02", "B03", "B04", "B05", "B07", "B8A", "B08", "B11", "B12"]
     assert sample.target == 0 and sample.atoms.num_atoms == 10 * 64 * 64
-    # geo-bench issue 29, seen in the pixels: what is called 08A is unlike 08, and 10 to 12 are a picture of 04, 03, 02.
+    # geo-bench issue 29, seen in the pixels: what is called 08A is unlike 08, and 10 to 12 are an image of 04, 03, 02.
     assert likeness(layers["B08"], layers["B8A"]) > 0.8 > 0.4 > likeness(layers["B08"], layers["B11"])
-    for picture, band in (("10 - SWIR - Cirrus", "B04"), ("11 - SWIR", "B03"), ("12 - SWIR", "B02")):
-        assert stored[picture].max() <= 255 and likeness(stored[picture], layers[band]) > 0.99
+    for key, band in (("10 - SWIR - Cirrus", "B04"), ("11 - SWIR", "B03"), ("12 - SWIR", "B02")):
+        assert stored[key].max() <= 255 and likeness(stored[key], layers[band]) > 0.99
     assert [s.meta.id for s in dataset] == ["examples_0_9", "examples_0_12"]
     assert len(dataset.skipped) == 3
 

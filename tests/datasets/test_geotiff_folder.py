@@ -88,34 +88,30 @@ def test_bands_by_name_option_and_description(folder: Path) -> None:
     with pytest.raises(ConfigError, match="pass sensor= as well"):
         GeoTiffFolder(folder, "all", bands=S2, classes=2)
     own = Sensor.define("mysat", gsd_m=10, bands={"green": (0.56, 0.04), "red": (0.66, 0.04), "nir": (0.85, 0.1)})
-    found = GeoTiffFolder(folder, "all", sensor=own, classes=2)
-    assert [(c.sensor, c.name, c.mean) for c in found.channels] == [
+    dataset = GeoTiffFolder(folder, "all", sensor=own, classes=2)
+    assert [(c.sensor, c.name, c.mean) for c in dataset.channels] == [
         ("mysat", "green", None),
         ("mysat", "red", None),
         ("mysat", "nir", None),
     ]
     assert [
         c.name for c in GeoTiffFolder(folder, "all", sensor=own, bands=["nir", "red", "green"], classes=2).channels
-    ] == [
-        "nir",
-        "red",
-        "green",
-    ]
+    ] == ["nir", "red", "green"]
 
 
 def test_bands_that_are_left_out_are_not_read(folder: Path) -> None:
-    all_of, some = (
+    all_of, two_of = (
         GeoTiffFolder(folder, "all", sensor="sentinel2", bands=names, classes=2) for names in (S2, ("B02", "-", "B08"))
     )
-    assert [c.name for c in some.channels] == ["B02", "B08"]
-    for whole, part in zip(all_of, some, strict=True):
+    assert [c.name for c in two_of.channels] == ["B02", "B08"]
+    for whole, part in zip(all_of, two_of, strict=True):
         expected = grid_values(whole.atoms, 0, (16, 12))[[0, 2]]
         np.testing.assert_array_equal(grid_values(part.atoms, 0, (16, 12)), expected)
     with pytest.raises(DataError, match="has 3 bands, 2 are named"):
         GeoTiffFolder(folder, "all", sensor="sentinel2", bands=["B02", "-"], classes=2)
     write_raster(folder / "image/area_2.tif", np.ones((4, 16, 12), np.uint16), **place(west=601000))
     with pytest.raises(DataError, match=r"area_2\.tif: has 4 bands, expected 3"):
-        some[2]
+        two_of[2]
 
 
 def test_several_sensors_of_ones_own(folder: Path) -> None:
@@ -328,7 +324,7 @@ def test_classification(folder: Path) -> None:
     [
         ("S2A_20210704T103021_T32", datetime.date(2021, 7, 4)),
         ("x-2021-07-04", datetime.date(2021, 7, 4)),
-        ("HLS.2021185.v2", None),  # seven digits may be any number: date_pattern says that they are a date
+        ("HLS.2021185.v2", None),  # seven digits may be any number: by date_pattern they are a date
         ("Spain_1987365", None),
         ("tile_99999999_20211350_20210704", datetime.date(2021, 7, 4)),  # the first that is a date
         ("tile_12", None),
@@ -655,8 +651,8 @@ def test_a_model_takes_the_sample(several: Path) -> None:
     sample = dataset[0]
     model = aio.create_model("atomizer_io_tiny", num_outputs=2, channels=dataset.channels, extent_m=160).eval()
     with torch.no_grad():
-        answers = model([sample.atoms], [sample.queries.positions[:50]])[0]
-    assert answers.shape == (50, 2) and bool(answers.isfinite().all())
+        outputs = model([sample.atoms], [sample.queries.positions[:50]])[0]
+    assert outputs.shape == (50, 2) and bool(outputs.isfinite().all())
 
 
 @pytest.mark.realdata

@@ -58,12 +58,7 @@ def write_ply(path: Path, columns: dict[str, np.ndarray], kind: str, element: st
     array = np.zeros(count, dtype=[(n, order + c.dtype.str[1:]) for n, c in columns.items()])
     for name, column in columns.items():
         array[name] = column
-    lines = [
-        "ply",
-        f"format {kind} 1.0",
-        "comment made up",
-        f"element {element} {count}",
-    ]
+    lines = ["ply", f"format {kind} 1.0", "comment synthetic", f"element {element} {count}"]
     lines += [f"property {types[c.dtype.str[1:]]} {n}" for n, c in columns.items()]
     lines += ["element face 2", "property list uchar int vertex_indices", "end_header", ""]
     text = "".join(" ".join(map(str, row.tolist())) + "\n" for row in array).encode()
@@ -172,8 +167,8 @@ def test_a_coordinate_system_is_named_where_the_file_has_none(
     assert len(windowed) < len(LasFolder(tmp_path, classes=CLASSES)) or unit == 1
     assert sum(len(sample.queries) for sample in windowed) == 400
     assert windowed.warnings() == []
-    (told,) = LasFolder(tmp_path, classes=CLASSES).warnings()
-    assert told.startswith(f"{name} has no coordinate system; coordinates are taken as metres")
+    (note,) = LasFolder(tmp_path, classes=CLASSES).warnings()
+    assert note.startswith(f"{name} has no coordinate system; coordinates are taken as metres")
 
 
 def test_a_coordinate_system_that_does_not_fit(tmp_path: Path) -> None:
@@ -204,8 +199,8 @@ def test_a_model_knows_the_density_it_was_trained_on(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.laz", table(2000, size=100.0), epsg=2154)
     data = DataSettings("las-folder", str(tmp_path), {"classes": CLASSES}, val=None, test=None, workers=0)
     run = Run(data=data, model=ModelSettings("atomizer_io_tiny"), output=str(tmp_path / "runs"))
-    mean, spread = prepare(run).model.task_spec.point_density
-    assert mean == pytest.approx(0.4, rel=0.1) and 0 <= spread < 0.1
+    mean, std = prepare(run).model.task_spec.point_density
+    assert mean == pytest.approx(0.4, rel=0.1) and 0 <= std < 0.1
 
 
 def geokeys(points: laspy.LasData, **values: int) -> None:
@@ -351,8 +346,10 @@ def test_windows_hold_every_point(
     monkeypatch.setattr(point_clouds, "CHUNK", 150)
     write_laz(tmp_path / "a.laz", table(300))
     cloud = read_point_cloud(tmp_path / "a.laz")
-    found = windows.find_windows([tmp_path / "a.laz"], window, stride)
-    assert [w.number for w in found] == list(range(len(found))) and len({w.id for w in found}) == len(found)
+    tile_windows = windows.find_windows([tmp_path / "a.laz"], window, stride)
+    assert [w.number for w in tile_windows] == list(range(len(tile_windows))) and len(
+        {w.id for w in tile_windows}
+    ) == len(tile_windows)
     expected = set()  # the plain way: every window of a lattice from the corner of the points
     x, y = cloud.x - cloud.x.min(), cloud.y - cloud.y.min()
     for row in range(60):
@@ -361,14 +358,14 @@ def test_windows_hold_every_point(
             if (inside & (y >= row * stride) & (y < row * stride + window)).any():
                 expected.add((row, column))
     seen = np.zeros(300, dtype=int)
-    for item in found:
+    for item in tile_windows:
         part = windows.read_window(item)
         assert len(part)
         seen += np.isin(cloud.gps_time, part.gps_time)
         off = np.abs([part.x - item.centre[0], part.y - item.centre[1]]).max()
         assert off <= window / 2 + windows.SLIVER * window + 1e-6
     assert (seen >= 1).all() and (stride < window or (seen == 1).all())
-    numbers = {tuple(int(p[1:]) for p in w.id.split("_")[-2:]) for w in found}
+    numbers = {tuple(int(p[1:]) for p in w.id.split("_")[-2:]) for w in tile_windows}
     assert numbers <= expected  # strips too thin for a window of their own are in the one before
 
 
@@ -387,8 +384,8 @@ def test_a_wrong_header_does_not_lose_points(tmp_path: Path) -> None:
         data = bytearray((tmp_path / name).read_bytes())
         data[179:187] = np.float64(maximum).tobytes()  # the largest x of the header
         (tmp_path / name).write_bytes(data)
-        found = windows.find_windows([tmp_path / name], 50.0)
-        assert len(found) == 6 and sum(len(windows.read_window(w)) for w in found) == 400
+        tile_windows = windows.find_windows([tmp_path / name], 50.0)
+        assert len(tile_windows) == 6 and sum(len(windows.read_window(w)) for w in tile_windows) == 400
     stray = table()
     stray["x"][7] = 1.9e7
     write_laz(tmp_path / "stray.las", stray)
@@ -416,8 +413,8 @@ def test_a_folder_of_clouds(tmp_path: Path) -> None:
     inside = (np.abs(x) <= 25) & (np.array(direct.y) < direct.y.min() + 50)
     np.testing.assert_allclose(sample.queries.positions, np.stack([x, y], 1)[inside], atol=1e-9)
     codes = np.array(direct.classification)[inside]
-    wanted = [{2: 0, 3: 1, 5: 1, 6: 2}.get(int(code), -1) for code in codes]
-    assert sample.target.tolist() == wanted and torch.equal(sample.queries.ignore, sample.target == -1)
+    expected = [{2: 0, 3: 1, 5: 1, 6: 2}.get(int(code), -1) for code in codes]
+    assert sample.target.tolist() == expected and torch.equal(sample.queries.ignore, sample.target == -1)
     (points,) = sample.atoms
     z = np.array(direct.z)[inside]
     np.testing.assert_allclose(points.values[:, 0], z - z.min(), atol=1e-5)
@@ -541,7 +538,7 @@ def test_colours_that_were_never_recorded_are_absent(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_two_returns_at_one_place_get_answers_of_their_own(tmp_path: Path) -> None:
+def test_two_returns_at_one_position_get_outputs_of_their_own(tmp_path: Path) -> None:
     points = table(60, size=20.0)
     points["x"][:], points["y"][:] = (
         np.repeat(points["x"][::2], 2),
@@ -553,9 +550,9 @@ def test_two_returns_at_one_place_get_answers_of_their_own(tmp_path: Path) -> No
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", num_outputs=3, channels=dataset.channels, atoms_per_latent=20).eval()
     where = sample.queries.positions
-    (answers,) = model([sample.atoms], [where], sites=[sample.queries.sites])
-    pairs = answers.reshape(30, 2, 3)
-    assert answers.isfinite().all() and ((pairs[:, 0] - pairs[:, 1]).abs().amax(dim=1) > 1e-6).all()
+    (outputs,) = model([sample.atoms], [where], sites=[sample.queries.sites])
+    pairs = outputs.reshape(30, 2, 3)
+    assert outputs.isfinite().all() and ((pairs[:, 0] - pairs[:, 1]).abs().amax(dim=1) > 1e-6).all()
 
 
 @pytest.mark.parametrize(
@@ -626,19 +623,19 @@ def test_real_clouds_of_other_sensors(tmp_path: Path) -> None:
 @pytest.mark.realdata
 def test_a_real_cloud_with_colours_in_windows() -> None:
     path = data_folder("lidar-hd") / "las_with_several_extra_byte_bloc.laz"
-    found = windows.find_windows([path], 50.0)
+    tile_windows = windows.find_windows([path], 50.0)
     direct = laspy.read(path)
     column, row = ((np.array(v) - v.min()) // 50 for v in (direct.x, direct.y))
     filled = {(int(r), min(int(c), 6)) for r, c in zip(row, column, strict=True)}
-    assert len(found) == len(filled)
-    part = read_point_cloud(path, bounds=found[9].bounds)
-    kept = windows.read_window(found[9])
+    assert len(tile_windows) == len(filled)
+    part = read_point_cloud(path, bounds=tile_windows[9].bounds)
+    kept = windows.read_window(tile_windows[9])
     for field in ("x", "z", "classification", "gps_time"):
         np.testing.assert_array_equal(getattr(part, field), getattr(kept, field))
-    assert sum(len(windows.read_window(w)) for w in found) == 697721
+    assert sum(len(windows.read_window(w)) for w in tile_windows) == 697721
 
 
-def test_check_tells_the_shares_of_classes_and_reads_each_file_once(
+def test_check_prints_the_shares_of_classes_and_reads_each_file_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
 

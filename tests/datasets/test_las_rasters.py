@@ -1,4 +1,4 @@
-"""Point clouds with rasters of the same places: images beside the points, and quantities that are asked."""
+"""Point clouds with rasters: images beside the points, and rasters as targets."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def canopy(path: Path, west: float = WEST, pixel: float = 1.0, **more: object) -
     return values
 
 
-def test_a_quantity_is_asked_at_the_centres_of_pixels(tmp_path: Path) -> None:
+def test_a_target_is_queried_at_the_centres_of_pixels(tmp_path: Path) -> None:
     tile(tmp_path / "train" / "a.laz")
     values = canopy(tmp_path / "chm" / "whatever.tif")
     dataset = LasFolder(tmp_path, target=tmp_path / "chm", target_name="canopy height", unit="m")
@@ -190,7 +190,7 @@ def test_a_quantity_is_asked_at_the_centres_of_pixels(tmp_path: Path) -> None:
         np.testing.assert_allclose(sample.target[known], values[row, column][known])
         assert (values[row, column][~known] == -9999).all() and sample.queries.whole == "train/a.laz"
         seen[sample.queries.members] += 1
-    assert seen.max() == 1 and seen.sum() > 9700  # what lies outside of the points is not asked
+    assert seen.max() == 1 and seen.sum() > 9700  # what lies outside of the points is no query
     scored = np.zeros(100 * 100, int)
     for sample in dataset.for_evaluation():
         scored[sample.queries.members] += 1
@@ -211,7 +211,7 @@ def test_a_target_lies_in_the_folder_of_the_tiles_or_beside_it_or_in_the_working
         LasFolder(tmp_path / "tiles", target="none")
 
 
-def test_windows_without_the_quantity_are_left_out(tmp_path: Path) -> None:
+def test_windows_without_the_target_are_left_out(tmp_path: Path) -> None:
     tile(tmp_path / "a.laz")
     canopy(tmp_path / "chm" / "one.tif", WEST + 52, crs=CRS.from_epsg(2154))
     dataset = LasFolder(tmp_path, target=tmp_path / "chm")
@@ -226,7 +226,7 @@ def test_windows_without_the_quantity_are_left_out(tmp_path: Path) -> None:
         LasFolder(tmp_path, target=tmp_path / "rgb")
 
 
-def test_a_quantity_stored_south_up_and_in_degrees(tmp_path: Path) -> None:
+def test_a_target_stored_south_up_and_in_degrees(tmp_path: Path) -> None:
     tile(tmp_path / "a.laz")
     values = canopy(tmp_path / "chm" / "a.tif")
     plain = LasFolder(tmp_path, target=tmp_path / "chm", window_m=None)[0]

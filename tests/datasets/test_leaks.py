@@ -40,10 +40,10 @@ def test_rasters_in_two_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str
     image(tmp_path, "val", "b", 1100, 5)
     shutil.copy(tmp_path / "train/image/a1.tif", tmp_path / "test/image/d.tif")
     shutil.copy(tmp_path / "train/mask/a1.tif", tmp_path / "test/mask/d.tif")
-    found = looks(capsys, *line)
-    assert found[0].startswith("lies over split 'train': val/image/b.tif and train/image/a2.tif share 25 %; scores")
-    assert found[1] == "has the same content as in split 'train': test/image/d.tif is train/image/a1.tif"
-    assert len(found) == 2
+    result = looks(capsys, *line)
+    assert result[0].startswith("lies over split 'train': val/image/b.tif and train/image/a2.tif share 25 %; scores")
+    assert result[1] == "has the same content as in split 'train': test/image/d.tif is train/image/a1.tif"
+    assert len(result) == 2
     assert looks(capsys, *line, "--split", "test") == []  # nothing to compare with
 
 
@@ -95,14 +95,14 @@ def test_ten_thousand_files_are_quick(tmp_path: Path) -> None:
     low = rng.random((10000, 2)) * 1e6
     boxes = [(str(i), "EPSG:32631", (x, y, x + 900, y + 900)) for i, (x, y) in enumerate(low.tolist())]
     began = time.process_time()
-    found = overlaps(boxes[:5000], boxes[5000:])
+    result = overlaps(boxes[:5000], boxes[5000:])
     assert time.process_time() - began < 5
-    for one, other, share in found:
-        sides = 900 - np.abs(low[int(one)] - low[int(other)])
+    for one, two, share in result:
+        sides = 900 - np.abs(low[int(one)] - low[int(two)])
         assert share == pytest.approx(sides.prod() / 900**2)
     one = low[0]
     near = np.clip(900 - np.abs(low[5000:] - one), 0, None).prod(axis=1) / 900**2
-    assert (near > 0.01).sum() == sum(pair[0] == "0" for pair in found)
+    assert (near > 0.01).sum() == sum(pair[0] == "0" for pair in result)
     for number in range(200):
         (tmp_path / f"{number}.bin").write_bytes(bytes(1000) + bytes([number % 150]))
     paths = sorted(tmp_path.iterdir(), key=lambda path: int(path.stem))

@@ -155,8 +155,8 @@ def test_removal_is_progressive_and_repeatable(folder: Path) -> None:
     sample = aio.datasets.create("mnist", folder)[3]
     masks = [sparsify(sample, share, generator(4)).atoms.acquisitions[0].valid_mask() for share in (0.3, 0.3, 0.6)]
     assert torch.equal(masks[0], masks[1]) and (masks[2] <= masks[0]).all()
-    other = sparsify(sample, 0.3, generator(5)).atoms.acquisitions[0].valid_mask()
-    assert not torch.equal(masks[0], other)
+    drawn_again = sparsify(sample, 0.3, generator(5)).atoms.acquisitions[0].valid_mask()
+    assert not torch.equal(masks[0], drawn_again)
 
 
 def test_a_model_takes_a_sample(folder: Path) -> None:
@@ -165,8 +165,8 @@ def test_a_model_takes_a_sample(folder: Path) -> None:
         "atomizer_io_tiny", task="classification", num_outputs=10, channels=dataset.channels
     ).eval()
     with torch.no_grad():
-        answers = model([dataset[0].atoms, sparsify(dataset[1], 0.9, generator()).atoms])
-    assert answers.shape == (2, 10) and answers.isfinite().all()
+        outputs = model([dataset[0].atoms, sparsify(dataset[1], 0.9, generator()).atoms])
+    assert outputs.shape == (2, 10) and outputs.isfinite().all()
 
 
 @pytest.mark.realdata

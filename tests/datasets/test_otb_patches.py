@@ -28,13 +28,13 @@ def folder(tmp_path: Path) -> Path:
 def test_each_patch_and_its_label(folder: Path) -> None:
     dataset = aio.datasets.create("otb-patches", folder, "all", classes=3, **OPTIONS)
     with rasterio.open(folder / "a.tif") as images, rasterio.open(folder / "l.tif") as labels:
-        values, answers = images.read(), labels.read(1)[:, 0]
+        values, targets = images.read(), labels.read(1)[:, 0]
     assert len(dataset) == 40 and dataset.info.extent_m == 40.0
     for i in (0, 7, 39):
         sample = dataset[i]
-        found = sample.atoms.acquisitions[0].values.T.reshape(2, 4, 4).numpy()
-        np.testing.assert_array_equal(found, values[:, 4 * i : 4 * i + 4])
-        assert sample.target.item() == answers[i] and sample.queries is None
+        pixels = sample.atoms.acquisitions[0].values.T.reshape(2, 4, 4).numpy()
+        np.testing.assert_array_equal(pixels, values[:, 4 * i : 4 * i + 4])
+        assert sample.target.item() == targets[i] and sample.queries is None
 
 
 def test_a_band_that_is_left_out(folder: Path) -> None:

@@ -43,8 +43,8 @@ def edit(folder: Path, change: Any) -> None:
 def test_splits_are_folds(written: Path) -> None:
     ids = {s: [p.id for p in aio.datasets.create("pastis", written, s).items] for s in ("train", "val", "test")}
     assert ids == {"train": ["10000", "10001", "10002", "20000"], "val": ["30000"], "test": ["40000"]}
-    other = aio.datasets.create("PASTIS-R", written, folds=(5, 1))
-    assert [p.id for p in other.items] == ["10000", "20000", "40000"] and sorted(other.folds) == [1, 5]
+    folded = aio.datasets.create("PASTIS-R", written, folds=(5, 1))
+    assert [p.id for p in folded.items] == ["10000", "20000", "40000"] and sorted(folded.folds) == [1, 5]
 
 
 def test_values_are_those_of_the_files(written: Path) -> None:
@@ -113,7 +113,7 @@ def test_patches_may_be_numbered_by_floats(folder: Path) -> None:
     assert dataset[0].meta.id == "30000" and dataset.files(dataset.items[0])[0].name == "S2_30000.npy"
 
 
-def test_only_the_dates_asked_for_are_copied(written: Path) -> None:
+def test_only_the_dates_chosen_are_copied(written: Path) -> None:
     sample = aio.datasets.create("pastis", written, dates=2)[0]
     assert len(sample.atoms) == 6
     for acquisition in sample.atoms:  # nothing keeps the rest of the file alive

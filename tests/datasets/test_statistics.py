@@ -20,7 +20,7 @@ from scenes import points
 
 def test_moments_of_parts_are_those_of_the_whole() -> None:
     rng = np.random.default_rng(0)
-    numbers = 1e6 + rng.standard_normal(10_000)  # far from zero: a sum of squares would lose its digits
+    numbers = 1e6 + rng.standard_normal(10_000)  # far from zero: a sum of plots would lose its digits
     moments = Moments()
     for part in np.split(numbers, [1, 1, 17, 4000]):
         moments.add(part.astype(np.float64))
@@ -32,30 +32,30 @@ def test_moments_of_parts_are_those_of_the_whole() -> None:
 
 def test_channels_of_a_dataset(tmp_path: Path) -> None:
     dataset = aio.datasets.create("sen1floods11", fixtures.write("sen1floods11", tmp_path / "d"))
-    found = measure(read_items(dataset), classes=2)
+    measured = measure(read_items(dataset), classes=2)
     samples = list(dataset)
     stack = np.concatenate([grid_values(s.atoms, 1, (64, 64)).reshape(13, -1) for s in samples], axis=1)
     radar = np.concatenate([grid_values(s.atoms, 0, (64, 64)).reshape(2, -1) for s in samples], axis=1)
     everything = np.concatenate([radar, stack]).astype(np.float64)
-    assert [c.name for c in found.channels][:3] == ["VV", "VH", "B01"]
-    for channel, count, row in zip(found.channels, found.counts, everything, strict=True):
+    assert [c.name for c in measured.channels][:3] == ["VV", "VH", "B01"]
+    for channel, count, row in zip(measured.channels, measured.counts, everything, strict=True):
         assert count == np.isfinite(row).sum()
         assert channel.mean == pytest.approx(np.nanmean(row), rel=1e-9)
         assert channel.std == pytest.approx(np.nanstd(row), rel=1e-9)
         assert (channel.min, channel.max) == (np.nanmin(row), np.nanmax(row))
     labels = np.concatenate([s.target.numpy() for s in samples])
-    assert found.classes == tuple(int((labels == k).sum()) for k in (0, 1, -1))
-    assert measure(read_items(dataset, workers=2), classes=2) == found
+    assert measured.classes == tuple(int((labels == k).sum()) for k in (0, 1, -1))
+    assert measure(read_items(dataset, workers=2), classes=2) == measured
 
 
 def test_they_go_through_a_file_into_a_checkpoint(tmp_path: Path) -> None:
     dataset = aio.datasets.create("sen1floods11", fixtures.write("sen1floods11", tmp_path / "d"))
-    found = measure(read_items(dataset), classes=2)
-    found.save(tmp_path / "stats.json")
+    measured = measure(read_items(dataset), classes=2)
+    measured.save(tmp_path / "stats.json")
     loaded = Statistics.load(tmp_path / "stats.json")
-    assert loaded == found
+    assert loaded == measured
     aio.create_model("atomizer_io_tiny", channels=loaded.channels).save_pretrained(tmp_path / "model")
-    assert aio.AtomizerIO.from_pretrained(tmp_path / "model").task_spec.channels == found.channels
+    assert aio.AtomizerIO.from_pretrained(tmp_path / "model").task_spec.channels == measured.channels
     (tmp_path / "stats.json").write_text("{}")
     with pytest.raises(DataError, match=r"stats\.json: is not a file of statistics"):
         Statistics.load(tmp_path / "stats.json")
@@ -65,29 +65,29 @@ def test_quantities_and_site_fields() -> None:
     atoms = points(1)
     target = np.array([1.0, np.nan, 3.0] * 50)
     sample = Sample.of_points(atoms, atoms.acquisitions[0].positions, target, Meta("a"))
-    found = measure([sample])
-    assert found.target == (2.0, 1.0) and found.classes == ()
+    measured = measure([sample])
+    assert measured.target == (2.0, 1.0) and measured.classes == ()
     logs = np.log1p(atoms.acquisitions[0].site_fields["intensity"].double().numpy())
-    assert found.fields["intensity"] == pytest.approx((logs.mean(), logs.std()), rel=1e-6)
+    assert measured.fields["intensity"] == pytest.approx((logs.mean(), logs.std()), rel=1e-6)
 
 
 def test_a_channel_absent_throughout_has_none() -> None:
     atoms = aio.AtomSet.from_raster(np.full((1, 3, 3), np.nan), aio.sensors.SENTINEL2.pick("B02"), 10.0)
     atoms += aio.AtomSet.from_raster(np.full((1, 3, 3), 7.0), aio.sensors.SENTINEL2.pick("B03"), 10.0)
-    found = measure([Sample.of_scene(atoms, 0, Meta("a"))], classes=1)
-    absent, constant = found.channels
-    assert (absent.mean, absent.std, found.counts[0]) == (None, None, 0)
+    measured = measure([Sample.of_scene(atoms, 0, Meta("a"))], classes=1)
+    absent, constant = measured.channels
+    assert (absent.mean, absent.std, measured.counts[0]) == (None, None, 0)
     assert (constant.mean, constant.std) == (7.0, None)
 
 
 def test_density_of_points(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    squares = rng.uniform(0, 20, (1600, 2)), rng.uniform(500, 520, (3200, 2))  # 4 and 8 a square metre
-    assert points_per_m2(squares[0]) == 4 and points_per_m2(squares[1]) == 8
-    assert points_per_m2(np.concatenate(squares)) == 6  # what lies between them does not count
+    plots = rng.uniform(0, 20, (1600, 2)), rng.uniform(500, 520, (3200, 2))  # 4 and 8 a square metre
+    assert points_per_m2(plots[0]) == 4 and points_per_m2(plots[1]) == 8
+    assert points_per_m2(np.concatenate(plots)) == 6  # what lies between them does not count
     dataset = aio.datasets.create("dales", fixtures.write("dales", tmp_path / "d"))
-    found = measure(read_items(dataset), classes=8)
+    measured = measure(read_items(dataset), classes=8)
     densities = [points_per_m2(sample.atoms.acquisitions[0].positions.numpy()) for sample in dataset]
-    assert found.density == pytest.approx((np.mean(densities), np.std(densities)))
-    found.save(tmp_path / "stats.json")
-    assert Statistics.load(tmp_path / "stats.json") == found
+    assert measured.density == pytest.approx((np.mean(densities), np.std(densities)))
+    measured.save(tmp_path / "stats.json")
+    assert Statistics.load(tmp_path / "stats.json") == measured

@@ -20,22 +20,22 @@ def sample(atoms: aio.AtomSet) -> Sample:
 
 
 def summary(*samples: Sample) -> Summary:
-    found = Summary()
-    assert list(found.watch(samples)) == list(samples)
-    return found
+    total = Summary()
+    assert list(total.watch(samples)) == list(samples)
+    return total
 
 
 def test_one_line_for_each_sensor() -> None:
     radar = raster(3, SENTINEL1, ("VV", "VH"), day=101)
-    found = summary(sample(raster(1) + radar), sample(raster(2, day=130) + raster(2, day=150)))
-    assert found.lines() == [
+    total = summary(sample(raster(1) + radar), sample(raster(2, day=130) + raster(2, day=150)))
+    assert total.lines() == [
         "Inspected 2 samples with 63 queries each",
         "sentinel2: 3 channels (B02, B03, B08), pixels of 10 m, 63 … 126 sites a sample, 1 … 2 dates a sample "
         "(day 100 … day 150), in 2 of 2 samples",
         "sentinel1: 2 channels (VV, VH), pixels of 10 m, 63 sites a sample, 1 dates a sample (day 101), "
         "in 1 of 2 samples",
     ]
-    assert found.days == {100.0, 101.0, 130.0, 150.0} and found.several_days
+    assert total.days == {100.0, 101.0, 130.0, 150.0} and total.several_days
     assert not summary(sample(raster(1) + radar)).several_days
 
 

@@ -70,8 +70,8 @@ def test_pangaea_validates_on_a_tenth_of_each_disaster(folder: Path) -> None:
     dataset = aio.datasets.create("xview2", folder, "train", protocol="pangaea")
     assert all(isinstance(sample, aio.datasets.Sample) for sample in dataset)
     names = [f"flood_{number:08d}" for number in range(40)] + ["fire_00000001", "storm_00000001", "storm_00000002"]
-    found = xview2.validated(names)
-    assert [sum(name.startswith(kind) for name in found) for kind in ("flood", "fire", "storm")] == [4, 0, 1]
+    held_out = xview2.validated(names)
+    assert [sum(name.startswith(kind) for name in held_out) for kind in ("flood", "fire", "storm")] == [4, 0, 1]
     with pytest.raises(ConfigError, match="protocol is 'pangea'"):
         aio.datasets.create("xview2", folder, protocol="pangea")
 
@@ -384,7 +384,7 @@ def test_missing_folders_are_named(folder: Path) -> None:
 
 @pytest.mark.realdata
 def test_the_real_polygons_draw_the_real_mask(tmp_path: Path) -> None:
-    """Two real label files, with images made up; Microsoft's mask of the same place is the reference."""
+    """Two real label files, with synthetic images; Microsoft's mask of the same place is the reference."""
     real, stem = data_folder("xbd"), "joplin-tornado_00000050"
     for when in ("pre", "post"):
         (tmp_path / "train/labels").mkdir(parents=True, exist_ok=True)
@@ -416,7 +416,7 @@ def test_the_real_coordinates_give_the_pixel_size(tmp_path: Path) -> None:
         shutil.copy(real / f"{stem}_{when}_disaster.json", tmp_path / "train/labels")
         write_png(tmp_path / f"train/images/{stem}_{when}_disaster.png", np.full((3, 1024, 1024), 9, np.uint8))
     sample = aio.datasets.create("xview2", tmp_path)[3]
-    assert sample.queries.grid.pixel_m == (0.451269, 0.451269)  # the file says gsd 2.35, pan_resolution 0.586
+    assert sample.queries.grid.pixel_m == (0.451269, 0.451269)  # the file states gsd 2.35, pan_resolution 0.586
     assert sample.meta.crs == "EPSG:32615" and sample.meta.extra["gsd_from"] == "buildings"
     corner = (369023.410 + 512 * 0.451269, 4103556.59 - 512 * 0.451269)
     assert sample.meta.transform[2::3] == pytest.approx(corner, abs=0.01)

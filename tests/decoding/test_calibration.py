@@ -95,11 +95,11 @@ def held_out(model: aio.AtomizerIO, point: OperatingPoint, river: bool, count: i
     """Over new scenes: the share of positions that differ from the model's own answer, its error, and of operations."""
     own, differing, work = own_point(model), [], []
     for number, (atoms, grid) in enumerate(landscapes(count, river, seed=1)):
-        answer, truth = point.predict(model, atoms, grid, seed=number), own.predict(model, atoms, grid)
-        differing.append(float(answer.differs(truth).double().mean()))
+        answer, reference = point.predict(model, atoms, grid, seed=number), own.predict(model, atoms, grid)
+        differing.append(float(answer.differs(reference).double().mean()))
         flops = [
             each.flops(ScenePredictor.encode(model, atoms, grid, cost=each.cost, seed=number), prediction)
-            for each, prediction in ((point, answer), (own, truth))
+            for each, prediction in ((point, answer), (own, reference))
         ]
         work.append(flops[0] / flops[1])
     return float(np.mean(differing)), float(np.std(differing) / count**0.5), float(np.mean(work))
@@ -112,14 +112,14 @@ PONDS = Choices((KAPPA, 4 * KAPPA), (None,), (NEIGHBORS, 1), {"quadtree": [{"sta
 
 def ponds(count: int, seed: int = 0) -> list[tuple[aio.AtomSet, aio.Grid]]:
     """Land with three ponds of 2 × 2 pixels in each scene: water is a hundredth of it."""
-    rng, found = np.random.default_rng(seed), []
+    rng, result = np.random.default_rng(seed), []
     for _ in range(count):
         wet = np.zeros((SIDE, SIDE))
         for row, column in rng.integers(0, SIDE - 2, size=(3, 2)):
             wet[row : row + 2, column : column + 2] = 1
         values = np.stack([2000.0 * wet, 0 * wet]) + 200 * rng.standard_normal((2, SIDE, SIDE))
-        found.append((aio.AtomSet.from_raster(values.astype(np.float32), BANDS, 10.0), GRID))
-    return found
+        result.append((aio.AtomSet.from_raster(values.astype(np.float32), BANDS, 10.0), GRID))
+    return result
 
 
 def water_kept(model: aio.AtomizerIO, point: OperatingPoint) -> float:
@@ -144,8 +144,8 @@ def test_a_promise_for_all_positions_loses_a_rare_class_and_says_so(model: aio.A
     assert each.promise == "classes" and each.step.bound <= alpha and each.kept["class 1"] > 0.98
     assert water_kept(model, each.point) > 1 - 2 * alpha
     assert average.step.flops < each.step.flops < 1
-    for found in (average, each):
-        found.save(tmp_path)
+    for result in (average, each):
+        result.save(tmp_path)
     assert load_all(tmp_path) == [each, average]
     assert load(tmp_path, alpha, model) == each and "of every class" in each.stated
     (tmp_path / "calibration.json").unlink()
@@ -156,8 +156,8 @@ def test_a_promise_for_all_positions_loses_a_rare_class_and_says_so(model: aio.A
 
 def test_a_class_in_too_few_blocks_cannot_be_promised(model: aio.AtomizerIO) -> None:
     with pytest.warns(UserWarning, match=r"at least 49 blocks with each class, and of 60 class 1 is in \d+: .*dense"):
-        found = calibrate(model, ponds(12), 0.02, choices=PONDS, sampling=Sampling(blocks=60), promise="classes")
-    assert found.point == own_point(model)
+        result = calibrate(model, ponds(12), 0.02, choices=PONDS, sampling=Sampling(blocks=60), promise="classes")
+    assert result.point == own_point(model)
 
 
 def test_a_promise_for_classes_is_for_classes_only(model: aio.AtomizerIO) -> None:
@@ -199,12 +199,12 @@ def test_calibrations_without_a_seal_are_read_if_they_are_older(model: aio.Atomi
 @pytest.mark.parametrize("river", [False, True])
 def test_alpha_is_kept_and_spent_on_new_scenes(model: aio.AtomizerIO, river: bool) -> None:
     alpha = 0.02
-    found = quietly(model, landscapes(40, river), alpha, choices=SMALL_GRID)
-    differing, error, work = held_out(model, found.point, river)
+    result = quietly(model, landscapes(40, river), alpha, choices=SMALL_GRID)
+    differing, error, work = held_out(model, result.point, river)
     assert differing <= alpha + 2 * error
     assert differing >= alpha / 5
-    assert work < 0.5 and found.step.flops == pytest.approx(work, rel=0.2)
-    careless = dataclasses.replace(found.point, strategy="quadtree", settings={"start": 16, "probes": 4}, margin=0.0)
+    assert work < 0.5 and result.step.flops == pytest.approx(work, rel=0.2)
+    careless = dataclasses.replace(result.point, strategy="quadtree", settings={"start": 16, "probes": 4}, margin=0.0)
     if river:  # agreement alone loses the river
         assert held_out(model, careless, river, 20)[0] > alpha
 
@@ -221,17 +221,17 @@ def test_the_whole_cost_saves_more_than_the_strategy_alone(model: aio.AtomizerIO
 def test_each_strategy_by_itself_keeps_the_promise(model: aio.AtomizerIO, strategy: str) -> None:
     settings = {"quadtree": {"start": 16, "probes": 4}, "zone_probe": {"probes": 4}, "sketch": {"spacing": 4}}[strategy]
     choices = dataclasses.replace(OWN, strategies={strategy: [settings]})
-    found = quietly(model, landscapes(40, True), 0.03, choices=choices, sampling=Sampling(scenes=40))
-    assert found.restricted == strategy
-    assert found.point.dense or (found.point.strategy, found.point.settings) == (strategy, settings)
-    differing, error, _ = held_out(model, found.point, True, 30)
+    result = quietly(model, landscapes(40, True), 0.03, choices=choices, sampling=Sampling(scenes=40))
+    assert result.restricted == strategy
+    assert result.point.dense or (result.point.strategy, result.point.settings) == (strategy, settings)
+    differing, error, _ = held_out(model, result.point, True, 30)
     assert differing <= 0.03 + 2 * error
 
 
 def test_blocks_leave_four_fifths_of_alpha_to_what_is_measured(model: aio.AtomizerIO) -> None:
-    found = quietly(model, landscapes(6), 0.05, choices=dataclasses.replace(OWN, strategies=strategies("sketch")))
-    assert found.blocks == 100 and found.scenes == 4  # two scenes chose
-    assert found.curve[0].bound - found.curve[0].differing <= 0.05 / 5
+    result = quietly(model, landscapes(6), 0.05, choices=dataclasses.replace(OWN, strategies=strategies("sketch")))
+    assert result.blocks == 100 and result.scenes == 4  # two scenes chose
+    assert result.curve[0].bound - result.curve[0].differing <= 0.05 / 5
     scene = Scene(3, *landscapes(1)[0], None)
     blocks = Blocks.draw(scene, 500, seed=0)
     assert blocks.weight_QU.shape == (500, SIDE**2)
@@ -255,24 +255,24 @@ def test_with_scenes_enough_each_square_is_of_another_one() -> None:
 
 def test_the_rule_is_conformal_risk_control(model: aio.AtomizerIO) -> None:
     choices = dataclasses.replace(OWN, strategies={"quadtree": [{"start": 8, "probes": 4}]})
-    found = quietly(model, landscapes(24), 0.05, choices=choices, sampling=FEW)
-    assert [s.point.margin for s in found.curve] == [*STRICTNESS, math.inf]
-    n = found.blocks
-    for step in found.curve[:-1]:
+    result = quietly(model, landscapes(24), 0.05, choices=choices, sampling=FEW)
+    assert [s.point.margin for s in result.curve] == [*STRICTNESS, math.inf]
+    n = result.blocks
+    for step in result.curve[:-1]:
         assert step.bound == pytest.approx((n * step.differing + 1) / (n + 1))
-    differing = [s.differing for s in found.curve]
+    differing = [s.differing for s in result.curve]
     assert differing == sorted(differing, reverse=True)  # made monotone
-    assert found.curve[-1].differing == 0 and found.curve[-1].flops == 1
-    assert found.point == next(s.point for s in found.curve if s.bound <= 0.05) == found.step.point
-    assert found.curve[0].decoded < 1
+    assert result.curve[-1].differing == 0 and result.curve[-1].flops == 1
+    assert result.point == next(s.point for s in result.curve if s.bound <= 0.05) == result.step.point
+    assert result.curve[0].decoded < 1
 
 
 def test_too_few_blocks_are_decoded_densely(model: aio.AtomizerIO) -> None:
     with pytest.warns(UserWarning, match="takes at least 99 blocks, not 20"):
-        found = calibrate(model, landscapes(3), sampling=Sampling(blocks=20))
-    assert found.point == own_point(model) and found.point.dense
+        result = calibrate(model, landscapes(3), sampling=Sampling(blocks=20))
+    assert result.point == own_point(model) and result.point.dense
     atoms, grid = landscapes(1, True)[0]
-    answer = found.point.predict(model, atoms, grid)
+    answer = result.point.predict(model, atoms, grid)
     assert answer.queried.all()
     with pytest.warns(UserWarning, match="tested on blocks of 4 scenes only"):
         calibrate(model, landscapes(6), 0.1, choices=dataclasses.replace(OWN, strategies=strategies("sketch")))
@@ -290,8 +290,8 @@ def test_where_nothing_cheaper_keeps_it_the_models_own_answer_remains(
 
     monkeypatch.setattr(model, "decode", noise)
     with pytest.warns(UserWarning, match="no cheaper operating point keeps alpha 0.05 on 100 blocks"):
-        found = calibrate(model, landscapes(12), 0.05)
-    assert found.point == own_point(model)
+        result = calibrate(model, landscapes(12), 0.05)
+    assert result.point == own_point(model)
 
 
 def test_quantities_differ_by_more_than_the_precision() -> None:
@@ -302,11 +302,11 @@ def test_quantities_differ_by_more_than_the_precision() -> None:
         calibrate(model, scenes, 0.1)
     own = own_point(model)
     precision = 2 * float(own.predict(model, *scenes[0]).values.std())
-    found = quietly(model, scenes, 0.1, precision=precision)
-    assert found.precision == precision and found.point.tolerance <= precision and found.step.flops < 1
+    result = quietly(model, scenes, 0.1, precision=precision)
+    assert result.precision == precision and result.point.tolerance <= precision and result.step.flops < 1
     atoms = [raster(seed, size=(20, 24)) for seed in range(90, 100)]
     differing = [
-        found.point.predict(model, each, scenes[0][1], seed=number)
+        result.point.predict(model, each, scenes[0][1], seed=number)
         .differs(own.predict(model, each, scenes[0][1]), precision)
         .double()
         .mean()
@@ -319,9 +319,9 @@ def test_points_of_clouds() -> None:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
     scenes = [(points(seed), queries(seed, 200, 50.0)) for seed in range(12)]
-    found = quietly(model, scenes, 0.2)
-    assert {s.point.strategy for s in found.curve} <= {"dense", "zone_probe", "sketch"}
-    answer = found.point.predict(model, *scenes[0])
+    result = quietly(model, scenes, 0.2)
+    assert {s.point.strategy for s in result.curve} <= {"dense", "zone_probe", "sketch"}
+    answer = result.point.predict(model, *scenes[0])
     assert answer.labels.shape == (200,)
     with pytest.raises(aio.errors.QueryError, match="needs a grid"):
         quietly(model, scenes, 0.2, choices=Choices(strategies=strategies("quadtree")))
@@ -341,8 +341,8 @@ def test_stored_with_the_model(model: aio.AtomizerIO, tmp_path: Path) -> None:
         stored(model, 0.2),
         stored(model, 0.1, "quadtree", strategy="dense", settings={}, margin=math.inf),
     ]
-    for found in (*made, made[0]):  # again: replaced, not doubled
-        found.save(tmp_path)
+    for result in (*made, made[0]):  # again: replaced, not doubled
+        result.save(tmp_path)
     assert load_all(tmp_path) == made and "Infinity" not in (tmp_path / "calibration.json").read_text()
     assert load(tmp_path, 0.15, model) == made[0] and load(tmp_path, 0.5, model) == made[1]
     assert load(tmp_path, 0.5, model, strategy="quadtree") == made[2]
@@ -370,12 +370,12 @@ def test_calibrations_of_older_versions_are_refused_by_name(model: aio.AtomizerI
 
 
 def test_alpha_alone_sets_the_whole_cost(model: aio.AtomizerIO, tmp_path: Path) -> None:
-    found = stored(model, 0.05)
-    found.save(tmp_path)
+    result = stored(model, 0.05)
+    result.save(tmp_path)
     for given in (Cost(), Cost(2 * KAPPA, 64, 4)):
         decoding = Decoding(alpha=0.05, cost=given)
         assert decoding.strategy == "calibrated" and decoding.checked(model, tmp_path) == Decoding(
-            "sketch", 0.05, Cost(2 * KAPPA, 64, 4), found
+            "sketch", 0.05, Cost(2 * KAPPA, 64, 4), result
         )
     for wrong, option in ((Cost(KAPPA), "--kappa"), (Cost(budget=9), "--budget"), (Cost(neighbors=9), "--neighbors")):
         with pytest.raises(ConfigError, match=f"leave out {option}, or alpha"):
@@ -427,13 +427,13 @@ def test_the_command_and_what_uses_it(tmp_path: Path, capsys: pytest.CaptureFixt
         assert main(command) == 0
         assert "<- chosen" in capsys.readouterr().out
         assert main([*command, "--decode", "sketch,zone-probe", "--kappa", "80", "--window", "120"]) == 0
-    found = {c.restricted: c.point for c in load_all(folder)}
-    assert set(found) == {None, "sketch", "zone_probe"}
-    assert {point.atoms_per_latent for name, point in found.items() if name and not point.dense} <= {80}
+    result = {c.restricted: c.point for c in load_all(folder)}
+    assert set(result) == {None, "sketch", "zone_probe"}
+    assert {point.atoms_per_latent for name, point in result.items() if name and not point.dense} <= {80}
     capsys.readouterr()
     assert main(["evaluate", str(folder), "--alpha", "0.4", "--limit", "2", "-o", str(tmp_path / "scores.json")]) == 0
     used = json.loads((tmp_path / "scores.json").read_text())["decoding"]
-    point = found[None]
+    point = result[None]
     assert used["strategy"] == point.strategy.replace("_", "-")
     assert used["cost"]["neighbors"] == point.neighbors and used["cost"]["budget"] == point.budget
     capsys.readouterr()

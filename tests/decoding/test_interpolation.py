@@ -32,26 +32,26 @@ def test_asked_points_keep_their_answers_and_others_take_those_nearest() -> None
     asked = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 10.0]])
     answers = np.array([[1.0, 0.0], [0.0, 1.0]], dtype=np.float32)
     wanted = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 10.0], [0.0, 0.0, 2.0], [1.0, 0.0, 10.0], [0.0, 0.0, 5.0]])
-    found = interpolated(asked, answers, wanted)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found[:2], answers)
-    np.testing.assert_allclose(found[2], [0.8, 0.2], rtol=1e-5)
-    assert found[3, 1] > 0.9  # a wire above the ground is near in x and y, not in z
-    np.testing.assert_allclose(found[4], [0.5, 0.5])
+    result = interpolated(asked, answers, wanted)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result[:2], answers)
+    np.testing.assert_allclose(result[2], [0.8, 0.2], rtol=1e-5)
+    assert result[3, 1] > 0.9  # a wire above the ground is near in x and y, not in z
+    np.testing.assert_allclose(result[4], [0.5, 0.5])
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
 def test_probabilities_stay_probabilities(count: int) -> None:
     rng = np.random.default_rng(2)
     xyz, asked = rng.uniform(0, 9, (300, 3)), rng.uniform(0, 9, (count, 3))
-    found = interpolated(asked, rng.dirichlet([1, 1, 1], count), xyz)
-    assert found.shape == (300, 3) and found.min() >= 0
-    np.testing.assert_allclose(found.sum(axis=1), 1)
+    result = interpolated(asked, rng.dirichlet([1, 1, 1], count), xyz)
+    assert result.shape == (300, 3) and result.min() >= 0
+    np.testing.assert_allclose(result.sum(axis=1), 1)
 
 
 def test_points_at_one_place() -> None:
     asked = np.zeros((3, 3))
     answers = np.array([[0.2], [0.4], [0.9]])
-    found = interpolated(asked, answers, np.zeros((5, 3)))
-    assert np.isfinite(found).all() and found.min() >= 0.2 and found.max() <= 0.9
+    result = interpolated(asked, answers, np.zeros((5, 3)))
+    assert np.isfinite(result).all() and result.min() >= 0.2 and result.max() <= 0.9
     assert np.array_equal(interpolated(asked, answers, asked), answers)

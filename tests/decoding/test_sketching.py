@@ -1,4 +1,4 @@
-"""Sketched decoding: the decoder's own answer where it asks, what was observed elsewhere."""
+"""Sketched decoding: the decoder's own output where it is called, what was observed elsewhere."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def encoded(size: tuple[int, int] = (37, 50), **settings) -> tuple[aio.AtomizerI
 def test_it_is_dense_where_it_asks(spacing: int, margin: float) -> None:
     model, latents, grid = encoded()
     dense = aio.decoding.dense(model, latents, grid)
-    found = aio.decoding.sketch(model, latents, grid, spacing=spacing, margin=margin)
-    torch.testing.assert_close(found.probabilities[found.queried], dense.probabilities[found.queried])
-    torch.testing.assert_close(found.probabilities.sum(dim=-1), torch.ones(grid.shape))
-    assert found.decoded == found.queried.sum()
+    result = aio.decoding.sketch(model, latents, grid, spacing=spacing, margin=margin)
+    torch.testing.assert_close(result.probabilities[result.queried], dense.probabilities[result.queried])
+    torch.testing.assert_close(result.probabilities.sum(dim=-1), torch.ones(grid.shape))
+    assert result.decoded == result.queried.sum()
     if spacing == 1 or margin > 1:
-        assert found.queried.all()
+        assert result.queried.all()
 
 
 def test_a_larger_margin_asks_more_and_the_same_again() -> None:
@@ -64,9 +64,9 @@ def test_what_was_observed_tells_what_no_probe_saw(monkeypatch: pytest.MonkeyPat
         return [9.0 * torch.nn.functional.one_hot(wet[row, column], 2).float()]
 
     monkeypatch.setattr(model, "decode", decode)
-    found = aio.decoding.sketch(model, latents, grid, spacing=5, margin=0.5)
-    assert found.decoded < 0.25 * 48**2
-    assert (found.labels != wet).double().mean() < 0.002
+    result = aio.decoding.sketch(model, latents, grid, spacing=5, margin=0.5)
+    assert result.decoded < 0.25 * 48**2
+    assert (result.labels != wet).double().mean() < 0.002
     assert (aio.decoding.quadtree(model, latents, grid, start=16, probes=4).labels[10] == 0).any()  # misses it
 
 
@@ -85,10 +85,10 @@ def test_points_and_lists_of_positions() -> None:
     cloud, where = points(1), queries(3, 200, 40.0)
     with torch.no_grad():
         latents = model.encode([raster(1), cloud])
-    found = aio.decoding.sketch(model, latents, where, index=1, spacing=4)
+    result = aio.decoding.sketch(model, latents, where, index=1, spacing=4)
     dense = aio.decoding.dense(model, latents, where, index=1)
-    assert found.labels.shape == (200,) and found.decoded == 200 // 16
-    torch.testing.assert_close(found.outputs[found.queried], dense.outputs[found.queried])
+    assert result.labels.shape == (200,) and result.decoded == 200 // 16
+    torch.testing.assert_close(result.outputs[result.queried], dense.outputs[result.queried])
     everywhere = aio.decoding.sketch(model, latents, where, index=1, margin=math.inf)
     torch.testing.assert_close(everywhere.outputs, dense.outputs)
 

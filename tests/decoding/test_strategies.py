@@ -1,4 +1,4 @@
-"""Dense, zone-probe and quadtree: the dense answer wherever they ask, and no more asking than they promise."""
+"""Dense, zone-probe and quadtree: dense outputs wherever they decode, and no more positions than they promise."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def encoded(
     return model, latents, aio.Grid(*size, gsd_m=10.0)
 
 
-def painted(monkeypatch: pytest.MonkeyPatch, model: aio.AtomizerIO, grid: aio.Grid, picture: Tensor) -> list[int]:
-    """Make ``model`` answer with the classes of ``picture`` (H, W); the list collects how many positions were asked."""
+def painted(monkeypatch: pytest.MonkeyPatch, model: aio.AtomizerIO, grid: aio.Grid, painting: Tensor) -> list[int]:
+    """Make ``model`` predict the classes of ``painting`` (H, W); the list collects how many positions were decoded."""
     calls: list[int] = []
 
     def decode(latents, positions, **how):
@@ -33,7 +33,7 @@ def painted(monkeypatch: pytest.MonkeyPatch, model: aio.AtomizerIO, grid: aio.Gr
         column = ((where[:, 0] / 10 + (grid.width - 1) / 2).round()).long()
         row = ((grid.height - 1) / 2 - where[:, 1] / 10).round().long()
         calls.append(len(where))
-        return [8.0 * nn.functional.one_hot(picture[row, column], 3).float()]
+        return [8.0 * nn.functional.one_hot(painting[row, column], 3).float()]
 
     monkeypatch.setattr(model, "decode", decode)
     return calls
@@ -41,12 +41,12 @@ def painted(monkeypatch: pytest.MonkeyPatch, model: aio.AtomizerIO, grid: aio.Gr
 
 def test_dense_asks_everywhere() -> None:
     model, latents, grid = encoded()
-    found = aio.decoding.dense(model, latents, grid)
+    result = aio.decoding.dense(model, latents, grid)
     with torch.no_grad():
         logits = model.decode(latents, [grid.positions()])[0]
-    assert torch.equal(found.labels, logits.argmax(dim=-1).reshape(grid.shape))
-    torch.testing.assert_close(found.probabilities.reshape(-1, 3), logits.softmax(dim=-1))
-    assert found.decoded == 37 * 50 and found.queried.all() and found.flops > 0
+    assert torch.equal(result.labels, logits.argmax(dim=-1).reshape(grid.shape))
+    torch.testing.assert_close(result.probabilities.reshape(-1, 3), logits.softmax(dim=-1))
+    assert result.decoded == 37 * 50 and result.queried.all() and result.flops > 0
 
 
 @pytest.mark.parametrize("start", [1, 2, 5, 32, 64])
@@ -54,44 +54,44 @@ def test_dense_asks_everywhere() -> None:
 def test_a_quadtree_is_dense_where_it_asks(start: int, probes: int) -> None:
     model, latents, grid = encoded()
     dense = aio.decoding.dense(model, latents, grid)
-    found = aio.decoding.quadtree(model, latents, grid, start=start, probes=probes)
-    torch.testing.assert_close(found.probabilities[found.queried], dense.probabilities[found.queried])
-    assert found.decoded == found.queried.sum() <= grid.height * grid.width
-    assert found.labels.shape == grid.shape
+    result = aio.decoding.quadtree(model, latents, grid, start=start, probes=probes)
+    torch.testing.assert_close(result.probabilities[result.queried], dense.probabilities[result.queried])
+    assert result.decoded == result.queried.sum() <= grid.height * grid.width
+    assert result.labels.shape == grid.shape
     if start == 1:
-        assert torch.equal(found.labels, dense.labels)
+        assert torch.equal(result.labels, dense.labels)
 
 
 def test_one_class_takes_the_probes_of_the_first_squares(monkeypatch: pytest.MonkeyPatch) -> None:
     model, latents, grid = encoded(size=(64, 96))
     painted(monkeypatch, model, grid, torch.ones(64, 96, dtype=torch.long))
-    found = aio.decoding.quadtree(model, latents, grid, start=32, probes=4)
-    assert found.decoded == 4 * (64 // 32) * (96 // 32)  # the paper's best case
-    assert (found.labels == 1).all()
+    result = aio.decoding.quadtree(model, latents, grid, start=32, probes=4)
+    assert result.decoded == 4 * (64 // 32) * (96 // 32)  # the paper's best case
+    assert (result.labels == 1).all()
 
 
 def test_noise_takes_every_pixel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model, latents, grid = encoded(size=(33, 47))
-    picture = torch.randint(3, (33, 47), generator=torch.Generator().manual_seed(0))
-    calls = painted(monkeypatch, model, grid, picture)
-    found = aio.decoding.quadtree(model, latents, grid, start=16, probes=9)
-    assert sum(calls) == found.decoded <= 33 * 47
-    right = found.labels == picture
-    assert right[found.queried].all()
+    painting = torch.randint(3, (33, 47), generator=torch.Generator().manual_seed(0))
+    calls = painted(monkeypatch, model, grid, painting)
+    result = aio.decoding.quadtree(model, latents, grid, start=16, probes=9)
+    assert sum(calls) == result.decoded <= 33 * 47
+    right = result.labels == painting
+    assert right[result.queried].all()
     everywhere = aio.decoding.quadtree(model, latents, grid, start=16, probes=4, margin=math.inf)
-    assert torch.equal(everywhere.labels, picture) and everywhere.decoded == 33 * 47
+    assert torch.equal(everywhere.labels, painting) and everywhere.decoded == 33 * 47
 
 
 def test_zone_probe_counts_probes_and_hard_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     model, latents, grid = encoded(size=(40, 40))
-    picture = torch.zeros(40, 40, dtype=torch.long)
-    painted(monkeypatch, model, grid, picture)
+    painting = torch.zeros(40, 40, dtype=torch.long)
+    painted(monkeypatch, model, grid, painting)
     easy = aio.decoding.zone_probe(model, latents, grid, probes=4)
     assert easy.decoded == 4 * len(latents.features[0])  # the paper's best case: k_p L
-    picture[:, 20:] = 2
-    found = aio.decoding.zone_probe(model, latents, grid, probes=4)
-    assert easy.decoded < found.decoded < 1600
-    assert torch.equal(found.labels[found.queried], picture[found.queried])
+    painting[:, 20:] = 2
+    result = aio.decoding.zone_probe(model, latents, grid, probes=4)
+    assert easy.decoded < result.decoded < 1600
+    assert torch.equal(result.labels[result.queried], painting[result.queried])
     assert aio.decoding.zone_probe(model, latents, grid, margin=math.inf).decoded == 1600
 
 
@@ -125,10 +125,10 @@ def test_lists_of_positions() -> None:
     with torch.no_grad():
         latents = model.encode([raster(1), cloud])
     where = queries(3, 200, 40.0)
-    found = aio.decoding.zone_probe(model, latents, where, index=1, probes=2)
+    result = aio.decoding.zone_probe(model, latents, where, index=1, probes=2)
     dense = aio.decoding.dense(model, latents, where, index=1)
-    assert found.labels.shape == (200,)
-    assert torch.equal(found.labels[found.queried], dense.labels[found.queried])
+    assert result.labels.shape == (200,)
+    assert torch.equal(result.labels[result.queried], dense.labels[result.queried])
     with pytest.raises(QueryError, match="say with index="):
         aio.decoding.dense(model, latents, where)
     with pytest.raises(QueryError, match="needs a grid"):

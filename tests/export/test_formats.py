@@ -1,4 +1,4 @@
-"""Exported files: any sizes, any bands, the answers of the model.
+"""Exported files: any sizes, any bands, the outputs of the model.
 
 Writing a file takes about ten seconds, so one model with all parts is written once, and everything is tried on it.
 """
@@ -18,7 +18,7 @@ import pystac
 import pytest
 import torch
 from pystac.extensions.mlm import MLMExtension
-from test_network import mixed, optical_and_radar, small, wanted
+from test_network import direct, mixed, optical_and_radar, small
 from torch import Tensor
 
 import atomizer_io as aio
@@ -54,7 +54,7 @@ def captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(run: Callable, model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None, **keywords) -> None:
     got = run(scene_inputs(model, atoms, positions, **keywords))
     keywords = {name: [value] if name == "anchors" else value for name, value in keywords.items()}
-    torch.testing.assert_close(got, wanted(model, atoms, positions, **keywords), rtol=0, atol=1e-5)
+    torch.testing.assert_close(got, direct(model, atoms, positions, **keywords), rtol=0, atol=1e-5)
 
 
 def test_series_at_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str], captured_once: None) -> None:
@@ -101,12 +101,12 @@ def test_whole_scenes(tmp_path: Path) -> None:
     run = runner(tmp_path / "biomass.pt2")
     for atoms in (optical_and_radar(), raster(1, names=("B8A",), size=(1, 2)), raster(2, day=10) + raster(3, day=40)):
         got = run(scene_inputs(model, atoms))
-        torch.testing.assert_close(got, wanted(model, atoms, None), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(got, direct(model, atoms, None), rtol=1e-5, atol=1e-5)
 
 
 def describes_itself(path: Path, model: aio.AtomizerIO) -> None:
-    found = read_model(path)
-    assert (found.config, found.task_spec) == (model.config, model.task_spec)
+    model_of_file = read_model(path)
+    assert (model_of_file.config, model_of_file.task_spec) == (model.config, model.task_spec)
     texts = read_description(path)
     assert json.loads(texts["class_names"]) == ["dry", "wet", "no data"]
     assert texts["preset"] == "atomizer_io_tiny" and "metres" in texts["units"] and texts["task"] == "segmentation"
@@ -137,9 +137,9 @@ def item_describes(path: Path, artifact: Path, model: aio.AtomizerIO) -> None:
     assert mlm.framework == {".onnx": "ONNX", ".pt2": "PyTorch"}[artifact.suffix]
     assert mlm.total_parameters == model.num_parameters
     assert [(i.name, len(i.input.shape)) for i in mlm.input] == [(i.name, len(i.dims)) for i in inputs_of(model)]
-    for given in mlm.input:
-        assert len(set(given.input.dim_order)) == len(given.input.shape) == len(given.input.dim_order)
-        assert bool(given.bands) == ("bands" in given.input.dim_order)
+    for described in mlm.input:
+        assert len(set(described.input.dim_order)) == len(described.input.shape) == len(described.input.dim_order)
+        assert bool(described.bands) == ("bands" in described.input.dim_order)
     [output] = mlm.output
     assert (output.result.shape, [c.description for c in output.classes]) == ([-1, 3], ["dry", "wet", "no data"])
     assert [c.name for c in output.classes] == ["dry", "wet", "no_data"]
@@ -163,7 +163,7 @@ def the_example_runs(path: Path, model: aio.AtomizerIO) -> None:
     exec(example, names)
     atoms = aio.AtomSet.from_raster(values, SENTINEL2.pick("B02", "B03", "B08"), 10.0, 200)
     positions = aio.Grid(17, 22, gsd_m=10.0).positions()
-    want = wanted(model, atoms, positions, anchors=[torch.from_numpy(names["anchors"])])
+    want = direct(model, atoms, positions, anchors=[torch.from_numpy(names["anchors"])])
     torch.testing.assert_close(torch.from_numpy(names["answer"]), want, rtol=0, atol=1e-5)
     assert names["labels"].shape == (17, 22)
 
@@ -219,10 +219,10 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def test_a_file_that_answers_otherwise_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_differs_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.pt2").write_text("before")
     monkeypatch.setattr(formats, "_save_pt2", lambda network, path, texts: path.touch())
-    monkeypatch.setattr(formats, "runner", lambda path: lambda given: torch.zeros(1, 3))
+    monkeypatch.setattr(formats, "runner", lambda path: lambda inputs: torch.zeros(1, 3))
     with pytest.raises(CheckpointError, match=r"differs from the model, by .*: nothing was written"):
         write(small(task="classification"), tmp_path / "x.pt2", "pt2")
     assert [place.read_text() for place in tmp_path.iterdir()] == ["before"]

@@ -42,12 +42,12 @@ def mixed() -> aio.AtomSet:
     return points(1) + raster(2, names=("B02", "B03", "B04", "B08"), size=(12, 12), gsd=5.0)
 
 
-def wanted(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None, **keywords) -> Tensor:
+def direct(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None, **keywords) -> Tensor:
     with torch.no_grad():
         return model([atoms], **keywords) if positions is None else model([atoms], [positions], **keywords)[0]
 
 
-def answered(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None, **keywords) -> Tensor:
+def exported(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None, **keywords) -> Tensor:
     return Network(model)(**scene_inputs(model, atoms, positions, **keywords))
 
 
@@ -76,34 +76,34 @@ def answered(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None
     ids=lambda changes: ", ".join(map(str, changes)) or "segmentation",
 )
 @pytest.mark.parametrize("scene", [optical_and_radar, series, mixed], ids=lambda scene: scene.__name__)
-def test_answers_are_those_of_the_model(changes, scene) -> None:
+def test_outputs_are_those_of_the_model(changes, scene) -> None:
     model, atoms = small(**changes), scene()
     positions = queries(3) if model.task_spec.dense else None
-    torch.testing.assert_close(answered(model, atoms, positions), wanted(model, atoms, positions), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(exported(model, atoms, positions), direct(model, atoms, positions), rtol=1e-5, atol=1e-5)
 
 
 def test_models_without_learned_channels_or_site_fields() -> None:
     model, atoms = small(learned_channels=(), site_fields=()), raster(1, holes=0.2)
     assert "site_field" not in scene_inputs(model, atoms, queries(3))
-    torch.testing.assert_close(answered(model, atoms, queries(3)), wanted(model, atoms, queries(3)), rtol=0, atol=1e-5)
+    torch.testing.assert_close(exported(model, atoms, queries(3)), direct(model, atoms, queries(3)), rtol=0, atol=1e-5)
 
 
 def test_one_atom_and_empty_cells() -> None:
     model, one = small(), raster(1, names=("B02",), size=(1, 1))
     here = torch.zeros(1, 2, dtype=torch.float64)
-    torch.testing.assert_close(answered(model, one, here), wanted(model, one, here), rtol=0, atol=1e-5)
+    torch.testing.assert_close(exported(model, one, here), direct(model, one, here), rtol=0, atol=1e-5)
     atoms = optical_and_radar()
-    got = answered(model, atoms, queries(3), anchors=far_anchors())
-    torch.testing.assert_close(got, wanted(model, atoms, queries(3), anchors=[far_anchors()]), rtol=0, atol=1e-5)
+    got = exported(model, atoms, queries(3), anchors=far_anchors())
+    torch.testing.assert_close(got, direct(model, atoms, queries(3), anchors=[far_anchors()]), rtol=0, atol=1e-5)
 
 
-def test_points_that_were_not_drawn_are_seen_where_they_are_asked() -> None:
+def test_points_that_were_not_drawn_are_seen_at_queries() -> None:
     model, atoms = small(max_points=20), points(1) + points(2)
     where, sites = atoms.acquisitions[0].positions, {0: torch.arange(150)}
-    given = scene_inputs(model, atoms, where, sites=sites)
-    assert (given["seen"][:, 0] >= 0).all() and int((given["kind"] >= 0).sum()) < 150 + 20 + 1
-    want = wanted(model, atoms, where, sites=[sites])
-    torch.testing.assert_close(Network(model)(**given), want, rtol=0, atol=1e-5)
+    inputs = scene_inputs(model, atoms, where, sites=sites)
+    assert (inputs["seen"][:, 0] >= 0).all() and int((inputs["kind"] >= 0).sum()) < 150 + 20 + 1
+    want = direct(model, atoms, where, sites=[sites])
+    torch.testing.assert_close(Network(model)(**inputs), want, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("settings", [{"dimensions": 3, "layout": "balanced"}, {"query_height": True}])
@@ -116,27 +116,27 @@ def test_models_with_heights_are_refused_by_name(settings) -> None:
 
 def test_cells_longer_than_a_row() -> None:
     model, atoms = small(), raster(1, size=(30, 20), holes=0.1)
-    given = scene_inputs(model, atoms, queries(3), atoms_per_latent=1000)
-    assert given["value"].shape[1] <= 128 and len(given["cell"]) > len(given["anchor"])
-    want = wanted(model, atoms, queries(3), atoms_per_latent=1000)
-    torch.testing.assert_close(Network(model)(**given), want, rtol=0, atol=1e-5)
+    inputs = scene_inputs(model, atoms, queries(3), atoms_per_latent=1000)
+    assert inputs["value"].shape[1] <= 128 and len(inputs["cell"]) > len(inputs["anchor"])
+    want = direct(model, atoms, queries(3), atoms_per_latent=1000)
+    torch.testing.assert_close(Network(model)(**inputs), want, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("anything", [-1, 10**6])
 def test_the_site_of_padding_may_be_anything(anything) -> None:
     model, atoms = small(), optical_and_radar()
-    given = scene_inputs(model, atoms, queries(3))
-    padded = given["kind"] < 0
+    inputs = scene_inputs(model, atoms, queries(3))
+    padded = inputs["kind"] < 0
     assert padded.any()
-    other = Network(model)(**given | {"site": given["site"].masked_fill(padded, anything)})
-    assert torch.equal(other, Network(model)(**given))
+    padded_output = Network(model)(**inputs | {"site": inputs["site"].masked_fill(padded, anything)})
+    assert torch.equal(padded_output, Network(model)(**inputs))
 
 
 def test_keywords_of_decode() -> None:
     model, atoms = small(), points(1, count=60)
     sites = {0: torch.arange(30) % 7 - 1}
-    got = answered(model, atoms, queries(3), sites=sites, neighbors=2)
-    torch.testing.assert_close(got, wanted(model, atoms, queries(3), sites=[sites], neighbors=2), rtol=0, atol=1e-5)
+    got = exported(model, atoms, queries(3), sites=sites, neighbors=2)
+    torch.testing.assert_close(got, direct(model, atoms, queries(3), sites=[sites], neighbors=2), rtol=0, atol=1e-5)
 
 
 def test_a_channel_that_was_never_observed_needs_no_description() -> None:
@@ -144,7 +144,7 @@ def test_a_channel_that_was_never_observed_needs_no_description() -> None:
     values = torch.randn(2, 6, 6, generator=torch.Generator().manual_seed(0))
     values[1] = torch.nan
     model, atoms = small(), aio.AtomSet.from_raster(values, [SENTINEL2.pick("B02")[0], strange], 10.0)
-    torch.testing.assert_close(answered(model, atoms, queries(3)), wanted(model, atoms, queries(3)), rtol=0, atol=1e-5)
+    torch.testing.assert_close(exported(model, atoms, queries(3)), direct(model, atoms, queries(3)), rtol=0, atol=1e-5)
     with pytest.raises(UnknownChannelError, match="fluff"):
         scene_inputs(model, aio.AtomSet.from_raster(values.nan_to_num(), [*SENTINEL2.pick("B02"), strange]), queries(3))
 
@@ -184,8 +184,8 @@ def test_nothing_global_is_touched() -> None:
 def test_random_inputs_fit_and_no_two_sizes_agree(sizes) -> None:
     assert len(set(sizes.values())) == len(sizes)
     model = small(temporal=True)
-    given = random_inputs(model, sizes)
+    inputs = random_inputs(model, sizes)
     for i in inputs_of(model):
-        assert given[i.name].dtype == i.dtype
-        assert tuple(given[i.name].shape) == tuple(sizes.get(str(dim), dim) for dim in i.dims)
-    assert int(given["cell"].max()) < sizes["latents"] * sizes["steps"]
+        assert inputs[i.name].dtype == i.dtype
+        assert tuple(inputs[i.name].shape) == tuple(sizes.get(str(dim), dim) for dim in i.dims)
+    assert int(inputs["cell"].max()) < sizes["latents"] * sizes["steps"]

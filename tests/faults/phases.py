@@ -8,16 +8,16 @@ from pathlib import Path
 
 import yaml
 
-from atomizer_io.training.derived import SETTINGS
+from atomizer_io.training.folder import SETTINGS
 from processes import command, exit_code, start
 from runs import assert_same_end, kill_at, killed, write_fields
 
 # module of atomizer_io.training, then class and function, and which call of it: what comes before is done, it is not
 BOUNDARIES = (
-    ("run:make_folder", 1),  # statistics are measured, nothing is written
-    ("derived:write_text", 1),  # the folder is there
-    ("derived:write_text", 2),  # what was derived is written, the settings are not
-    ("run:feed", 1),  # the settings are written
+    ("folder:make_folder", 1),  # statistics are measured, nothing is written
+    ("folder:write_text", 1),  # the folder is there
+    ("folder:write_text", 2),  # what was derived is written, the settings are not
+    ("run:make_loaders", 1),  # the settings are written
     ("run:initialise", 1),
     ("callbacks:SaveState.save", 1),
     ("task:Task.training_step", 1),
@@ -27,9 +27,9 @@ BOUNDARIES = (
     ("callbacks:append_line", 2),  # after it
     ("callbacks:SaveState.on_train_epoch_end", 1),
     ("callbacks:SaveState.on_train_epoch_end", 2),
-    ("closing:finish", 1),  # all steps are made
-    ("closing:write_metrics", 1),
-    ("closing:compare", 1),
+    ("results:final_scores", 1),  # all steps are made
+    ("results:write_metrics", 1),
+    ("results:compare", 1),
 )
 
 

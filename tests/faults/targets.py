@@ -38,7 +38,7 @@ from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.training import config, state
-from atomizer_io.training.curve import read_curve
+from atomizer_io.training.results import read_curve
 from data.fractal import GPS_TIME_S, write_laz
 from faults.checks import Wrong, check_atoms, check_cloud, check_sample
 from scenes import SMALL, forge, raster

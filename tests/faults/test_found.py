@@ -27,7 +27,7 @@ from atomizer_io.io.tile_cache import TileCache
 from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training import config, state
-from atomizer_io.training.curve import read_curve
+from atomizer_io.training.results import read_curve
 from faults.headers import ENDLESS, gzip_bomb
 from faults.targets import make_checkpoint, make_cloud, make_geopackage, make_geotiff, make_state
 

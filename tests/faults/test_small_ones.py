@@ -17,7 +17,7 @@ from atomizer_io.models.storage import load
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.training import config
-from atomizer_io.training.run import make_folder
+from atomizer_io.training.folder import make_folder
 from atomizer_lab import matrix
 from atomizer_lab.bench import models
 from atomizer_lab.paper import looks

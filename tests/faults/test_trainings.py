@@ -10,8 +10,9 @@ import torch
 
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models.storage import SAVING
-from atomizer_io.training.packing import told_of_workers
-from atomizer_io.training.run import held, repeatable
+from atomizer_io.training.batches import explained_worker_death
+from atomizer_io.training.folder import exclusive
+from atomizer_io.training.run import repeatable
 from processes import exit_code, start
 
 
@@ -39,26 +40,26 @@ def test_threads_add_up_in_a_fixed_order() -> None:
 
 
 def trains(folder: Path) -> None:
-    with held(folder):
+    with exclusive(folder):
         pass
 
 
 def test_one_training_at_a_time_has_a_folder_and_begins_without_leftovers(tmp_path: Path) -> None:
     (tmp_path / "best" / f"{SAVING}-killed").mkdir(parents=True)
     (tmp_path / SAVING).mkdir()
-    with held(tmp_path):
+    with exclusive(tmp_path):
         assert not list(tmp_path.rglob(f"{SAVING}*"))
         assert exit_code(start(refused, tmp_path)) == 0
     assert exit_code(start(trains, tmp_path)) == 0
 
 
 def refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="another training writes to"), held(folder):
+    with pytest.raises(ConfigError, match="another training writes to"), exclusive(folder):
         pass
 
 
 def test_the_death_of_a_loader_worker_is_told_and_other_errors_are_left_alone() -> None:
-    with pytest.raises(AtomizerError, match=r"a loader worker died, .*: go on"), told_of_workers("go on"):
+    with pytest.raises(AtomizerError, match=r"a loader worker died, .*: go on"), explained_worker_death("go on"):
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
-    with pytest.raises(RuntimeError, match="something else"), told_of_workers("go on"):
+    with pytest.raises(RuntimeError, match="something else"), explained_worker_death("go on"):
         raise RuntimeError("something else")

@@ -1,4 +1,4 @@
-"""Pictures of clouds: looked at pixel by pixel, where points are known to lie."""
+"""Figures of point clouds: looked at pixel by pixel, where points are known to lie."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def scene() -> tuple[np.ndarray, np.ndarray]:
 
 
 def pixels(draw: Any, view: PointView, layer: Any) -> tuple[np.ndarray, Any]:
-    """The pixels of one view, and what turns places into rows and columns of them."""
+    """The pixels of one view, and what maps positions to rows and columns of them."""
     figure = Figure(figsize=(8, 4), dpi=100)
     canvas, axis = FigureCanvasAgg(figure), figure.add_subplot()
     draw(axis, view, layer)
@@ -66,8 +66,8 @@ def share(image: np.ndarray, at: tuple[int, int], colour: str | tuple[float, flo
     """How much of the surroundings of a pixel has a colour."""
     row, column = at
     part = image[row - half : row + half + 1, column - half : column + half + 1]
-    wanted = rgb(colour) if isinstance(colour, str) else colour
-    return float((np.abs(part - wanted).max(axis=-1) < 0.02).mean())
+    expected = rgb(colour) if isinstance(colour, str) else colour
+    return float((np.abs(part - expected).max(axis=-1) < 0.02).mean())
 
 
 def test_classes_are_seen_where_their_points_are() -> None:
@@ -88,7 +88,7 @@ def test_the_wire_is_above_the_ground_in_the_cross_section() -> None:
     wire = class_colours(NAMES)[1]
     rows, columns = np.nonzero(np.abs(image - wire).max(axis=-1) < 0.02)
     low, _ = np.nonzero(np.abs(image - rgb(BROWNS[0])).max(axis=-1) < 0.02)
-    assert rows.max() < low.min(), "rows count from the top of the picture"
+    assert rows.max() < low.min(), "rows count from the top of the figure"
     assert abs(rows.mean() - at(15, 12)[0]) < 3 and abs(low.mean() - at(15, 0)[0]) < 3
     assert columns.min() >= at(5, 12)[1] - 4 and columns.max() <= at(25, 12)[1] + 4
     assert share(image, at(35, 5), REDS[0], 2) > 0.2
@@ -104,7 +104,7 @@ def test_errors_are_seen_where_they_are() -> None:
     assert f"wrong: {100 * wrong.sum() / (label != 2).sum():.1f} %" in layer.legend
 
 
-def test_a_quantity_has_a_scale() -> None:
+def test_values_have_a_scale() -> None:
     layer = by_value("height", np.array([0.0, 5.0, 10.0, np.nan]), "m")
     assert layer.scale is not None and layer.scale[0] < 1 and layer.scale[1] > 9
     assert len(np.unique(layer.colours, axis=0)) == 4
@@ -116,11 +116,11 @@ def test_a_quantity_has_a_scale() -> None:
 
 def test_class_colours_mean_something() -> None:
     names = ("Ground", "low_vegetation", "medium vegetation", "high vegetation", "buildings", "water", "car", "pole")
-    found = class_colours(names)
-    wanted = (BROWNS[0], GREENS["low"], GREENS["medium"], GREENS["high"], REDS[0], BLUES[0])
-    assert found[:6] == [rgb(colour) for colour in wanted]
-    assert len(set(found)) == len(names)
-    assert not set(class_colours(["car", "ground", "tram"], found)) & set(found), (
+    colours = class_colours(names)
+    expected = (BROWNS[0], GREENS["low"], GREENS["medium"], GREENS["high"], REDS[0], BLUES[0])
+    assert colours[:6] == [rgb(colour) for colour in expected]
+    assert len(set(colours)) == len(names)
+    assert not set(class_colours(["car", "ground", "tram"], colours)) & set(colours), (
         "colours that others have are left to them"
     )
     assert len(set(class_colours([*names, "trees", "terrain", *(f"class {i}" for i in range(30))]))) == 40
@@ -178,10 +178,10 @@ def test_points_are_coloured_by_the_cell_that_gathers_them() -> None:
 
 
 def colours_in(path: Path) -> set[tuple[int, ...]]:
-    """The colours of a picture that have more pixels than a legend."""
+    """The colours of a figure that have more pixels than a legend."""
     image = (imread(path)[..., :3] * 255).round().astype(int)
-    found, count = np.unique(image @ (65536, 256, 1), return_counts=True)
-    return {(code >> 16, code >> 8 & 255, code & 255) for code in found[count > 300].tolist()}
+    colours, count = np.unique(image @ (65536, 256, 1), return_counts=True)
+    return {(code >> 16, code >> 8 & 255, code & 255) for code in colours[count > 300].tolist()}
 
 
 def numbers(colour: str) -> tuple[int, ...]:
@@ -189,32 +189,32 @@ def numbers(colour: str) -> tuple[int, ...]:
 
 
 def test_a_sample_of_points_shows_class_and_cells(tmp_path: Path) -> None:
-    found = colours_in(save(sample(), INFO, tmp_path / "sample.png", atoms_per_latent=300))
-    assert numbers(BROWNS[0]) in found and numbers(REDS[0]) in found
+    colours = colours_in(save(sample(), INFO, tmp_path / "sample.png", atoms_per_latent=300))
+    assert numbers(BROWNS[0]) in colours and numbers(REDS[0]) in colours
 
 
-def test_validation_pictures_show_prediction_and_error(tmp_path: Path) -> None:
+def test_validation_figures_show_prediction_and_error(tmp_path: Path) -> None:
     one = sample()
-    answers = torch.nn.functional.one_hot(one.target, 3).float()
+    predictions = torch.nn.functional.one_hot(one.target, 3).float()
     model = aio.create_model("atomizer_io_tiny", **SMALL)
-    right = colours_in(save_predictions([(one, answers)], INFO, tmp_path / "right.png", model))
+    right = colours_in(save_predictions([(one, predictions)], INFO, tmp_path / "right.png", model))
     assert numbers(RIGHT) in right and numbers(WRONG) not in right
-    wrong = colours_in(save_predictions([(one, answers.roll(1, dims=1))], INFO, tmp_path / "wrong.png", model))
+    wrong = colours_in(save_predictions([(one, predictions.roll(1, dims=1))], INFO, tmp_path / "wrong.png", model))
     assert numbers(WRONG) in wrong and numbers(RIGHT) not in wrong
 
 
-def test_a_quantity_of_points_is_drawn(tmp_path: Path) -> None:
+def test_values_of_points_are_drawn(tmp_path: Path) -> None:
     one = sample()
-    quantity = Sample.of_points(one.atoms, one.queries.positions, one.target * 2.5, Meta("q"), one.queries.sites)
+    regression = Sample.of_points(one.atoms, one.queries.positions, one.target * 2.5, Meta("q"), one.queries.sites)
     info = Info("a", "A", "regression", LIDAR.channels, 50.0, target_name="height", unit="m")
-    path = save_predictions([(quantity, quantity.target[:, None] + 1)], info, tmp_path / "q.png")
+    path = save_predictions([(regression, regression.target[:, None] + 1)], info, tmp_path / "q.png")
     assert (68, 1, 84) in colours_in(path), "the low end of the scale"
-    assert (68, 1, 84) in colours_in(save(quantity, info, tmp_path / "s.png"))
+    assert (68, 1, 84) in colours_in(save(regression, info, tmp_path / "s.png"))
 
 
 def test_show_draws_a_cloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("laspy")
     folder = fixtures.write("fractal", tmp_path / "data")
-    picture = tmp_path / "picture.png"
-    assert main(["data", "show", "fractal", str(folder), "0", "-o", str(picture)]) == 0
-    assert {numbers(BROWNS[0]), numbers(REDS[0]), numbers(BLUES[0])} <= colours_in(picture)
+    figure = tmp_path / "picture.png"
+    assert main(["data", "show", "fractal", str(folder), "0", "-o", str(figure)]) == 0
+    assert {numbers(BROWNS[0]), numbers(REDS[0]), numbers(BLUES[0])} <= colours_in(figure)

@@ -1,4 +1,4 @@
-"""Pictures: every kind of sample can be drawn."""
+"""Figures: every kind of sample can be drawn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sample_of(kind: str) -> tuple[Sample, Info]:
     rgb, grid = raster(1, names=("B02", "B03", "B04"), holes=0.2), aio.Grid(9, 7, gsd_m=10.0)
     rng = np.random.default_rng(0)
     classes = info("segmentation", ("a", "b", "c"), temporal=kind == "series")
-    if kind == "quantity":
+    if kind == "regression":
         return Sample.of_map(rgb, grid, rng.random((9, 7)), Meta("q")), info("regression", unit="t/ha")
     if kind == "scene":
         return Sample.of_scene(rgb, 1, Meta("s")), info("classification", ("x", "y"))
@@ -38,7 +38,7 @@ def sample_of(kind: str) -> tuple[Sample, Info]:
     return Sample.of_map(atoms, grid, rng.integers(-1, 3, (9, 7)), Meta("m")), classes
 
 
-@pytest.mark.parametrize("kind", ["map", "quantity", "scene", "series", "cloud"])
+@pytest.mark.parametrize("kind", ["map", "regression", "scene", "series", "cloud"])
 def test_each_kind_is_drawn(kind: str, tmp_path: Path) -> None:
     sample, about = sample_of(kind)
     path = save(sample, about, tmp_path / f"{kind}.png", atoms_per_latent=20)

@@ -13,7 +13,7 @@ from atomizer_io.datasets import Meta, Sample
 from atomizer_io.models.atomizer.geometry import cache as module
 from atomizer_io.models.atomizer.geometry.cache import GeometryCache
 from atomizer_io.models.atomizer.geometry.raster import Raster
-from atomizer_io.training.augment import turned
+from atomizer_io.training.augmentation import rotated
 from scenes import SMALL, queries, raster
 
 
@@ -89,7 +89,7 @@ def test_queries_on_pixels_of_a_scene_that_comes_again_are_located_once(turns: i
     model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
     grid = aio.Grid(9, 7, 10.0)
     atoms = raster(1, size=(9, 7), holes=0.2) + raster(2, size=(3, 3), gsd=30.0)
-    sample = turned(Sample.of_map(atoms, grid, np.zeros((9, 7), dtype=np.int64), Meta("a")), turns, flip)
+    sample = rotated(Sample.of_map(atoms, grid, np.zeros((9, 7), dtype=np.int64), Meta("a")), turns, flip)
     assert sample.queries is not None
     cache = GeometryCache(model.config)
     generator = torch.Generator().manual_seed(0)

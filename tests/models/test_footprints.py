@@ -24,7 +24,7 @@ from atomizer_io.models.atomizer.ops.kernels import queries as kernel_queries
 from atomizer_io.models.atomizer.ops.kernels.build import available
 from atomizer_io.models.atomizer.reference import Reference
 from atomizer_io.models.sites import TIE_M, sites_within
-from atomizer_io.training.augment import turned
+from atomizer_io.training.augmentation import rotated
 from scenes import SMALL, points, queries, raster
 
 BOTH = pytest.mark.parametrize("deep", [False, True], ids=["raw", "deep"])
@@ -252,7 +252,7 @@ def test_maps_and_samples_have_the_pixel_as_footprint() -> None:
     part = sample.queries.part(torch.tensor([3, 1]))
     assert part.footprint_m.tolist() == [1.0, 1.0] and part.grid is None
     long = Sample.of_map(fine, aio.Grid(4, 2, gsd_m=(2.0, 1.0)), np.zeros((4, 2), int), Meta("b"))
-    assert turned(long, 1, flip=False).queries.footprint_m.tolist() == [1.0, 2.0]
+    assert rotated(long, 1, flip=False).queries.footprint_m.tolist() == [1.0, 2.0]
 
 
 def test_kept_geometries_tell_footprints_apart() -> None:

@@ -12,7 +12,7 @@ from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.prepare import PreparedSample
 from atomizer_io.training import config
 from atomizer_io.training.build import initialise
-from atomizer_io.training.run import feed, prepare
+from atomizer_io.training.run import make_loaders, prepare
 
 KINDS: dict[str, dict[str, Any]] = {
     "two sensors": {"like": "sen1floods11", "size": 48},
@@ -34,10 +34,10 @@ def prepared(folder: Any, options: dict[str, Any], initialisation: str, **settin
         }
     )
     run_up = prepare(run)
-    loader = feed(run_up.run, run_up, 0, 1).loader
+    loader = make_loaders(run_up.run, run_up, 0, 1)[0]
     initialise(run_up.run, run_up.model, loader)
     assert isinstance(run_up.model, AtomizerIO)
-    inputs = next(iter(feed(run_up.run, run_up, 0, 1).loader)).inputs
+    inputs = next(iter(make_loaders(run_up.run, run_up, 0, 1)[0])).inputs
     return run_up.model.eval(), inputs
 
 

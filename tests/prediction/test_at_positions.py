@@ -1,4 +1,4 @@
-"""Answers at places: those of the map where they meet, in the table that was given."""
+"""Predictions at positions: those of the map where they meet, in the table that was given."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def listed(folder: Path, places: list[tuple[float, float]], names: str = "x,y") 
 
 
 def test_at_the_centre_of_a_pixel_it_is_the_map(tmp_path: Path) -> None:
-    given = scene(tmp_path, 20, 30)
-    product = predict_raster(model_folder(), given, tmp_path / "map.tif", layers=["probabilities"], **HOW)
+    rasters = scene(tmp_path, 20, 30)
+    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", layers=["probabilities"], **HOW)
     places = listed(tmp_path, [centre(*at) for at in AT])
-    found = predict_at(model_folder(), given, places, tmp_path / "answers.csv", **HOW)
-    rows, probabilities, classes = table(found.path), read(product.files["probabilities.tif"]), read(product.path)[0]
-    assert found.count == found.predicted == len(rows) == len(AT)
+    result = predict_at(model_folder(), rasters, places, tmp_path / "answers.csv", **HOW)
+    rows, probabilities, classes = table(result.path), read(product.files["probabilities.tif"]), read(product.path)[0]
+    assert result.count == result.predicted == len(rows) == len(AT)
     for (row, column), answer in zip(AT, rows, strict=True):
         shares = [float(answer[f"p_{name}"]) for name in ("dry", "wet", "bare")]
         np.testing.assert_allclose(shares, probabilities[:, row, column], atol=1e-3)
@@ -54,24 +54,28 @@ def test_at_the_centre_of_a_pixel_it_is_the_map(tmp_path: Path) -> None:
 
 
 def test_a_latitude_beyond_the_poles_is_named(tmp_path: Path) -> None:
-    given, places = scene(tmp_path, 14, 14), listed(tmp_path, [(3.0, 42.0), (3.0, 95.0)], "lon,lat")
+    rasters, places = scene(tmp_path, 14, 14), listed(tmp_path, [(3.0, 42.0), (3.0, 95.0)], "lon,lat")
     with pytest.raises(DataError, match=r"row 2 has latitude 95.* from -90 to 90"):
-        predict_at(model_folder(), given, places, tmp_path / "out.csv", **HOW)
+        predict_at(model_folder(), rasters, places, tmp_path / "out.csv", **HOW)
 
 
 def test_positions_that_the_raster_s_system_cannot_express_have_no_prediction(tmp_path: Path) -> None:
     degrees = transform(UTM, "EPSG:4326", *zip(centre(5, 5), strict=True))
     places = listed(tmp_path, [(-87.0, 0.0), (degrees[0][0], degrees[1][0])], "lon,lat")
-    found = predict_at(model_folder(), scene(tmp_path, 14, 14), places, tmp_path / "out.csv", **HOW)
-    assert [bool(row["predicted_class"]) for row in table(found.path)] == [False, True]
+    result = predict_at(model_folder(), scene(tmp_path, 14, 14), places, tmp_path / "out.csv", **HOW)
+    assert [bool(row["predicted_class"]) for row in table(result.path)] == [False, True]
 
 
 def test_longitude_and_latitude(tmp_path: Path) -> None:
-    given, places = scene(tmp_path, 20, 30), [centre(*at) for at in AT]
-    one = predict_at(model_folder(), given, listed(tmp_path, places), tmp_path / "a.csv", **HOW)
+    rasters, places = scene(tmp_path, 20, 30), [centre(*at) for at in AT]
+    one = predict_at(model_folder(), rasters, listed(tmp_path, places), tmp_path / "a.csv", **HOW)
     degrees = transform(UTM, "EPSG:4326", *zip(*places, strict=True))
     two = predict_at(
-        model_folder(), given, listed(tmp_path, list(zip(*degrees, strict=True)), "lon,lat"), tmp_path / "b.csv", **HOW
+        model_folder(),
+        rasters,
+        listed(tmp_path, list(zip(*degrees, strict=True)), "lon,lat"),
+        tmp_path / "b.csv",
+        **HOW,
     )
     for a, b in zip(table(one.path), table(two.path), strict=True):
         assert float(a["p_wet"]) == pytest.approx(float(b["p_wet"]), abs=1e-3)
@@ -80,28 +84,28 @@ def test_longitude_and_latitude(tmp_path: Path) -> None:
 def test_outside_and_unobserved(tmp_path: Path) -> None:
     array = values(20, 30)
     array[:, 3:6, 3:6] = 0
-    given = {"path": write(tmp_path / "scene.tif", array, nodata=0), "sensor": "sentinel2"}
+    rasters = {"path": write(tmp_path / "scene.tif", array, nodata=0), "sensor": "sentinel2"}
     places = listed(tmp_path, [centre(4, 4), centre(100, 0), centre(10, 10), (CORNER[0] + 300, CORNER[1] - 200)])
-    found = predict_at(model_folder(), given, places, tmp_path / "a.csv", **HOW)
-    assert [bool(row["predicted_class"]) for row in table(found.path)] == [False, False, True, True]
-    assert found.predicted == 2
-    filled = predict_at(model_folder(), given, places, tmp_path / "b.csv", fill=True, **HOW)
+    result = predict_at(model_folder(), rasters, places, tmp_path / "a.csv", **HOW)
+    assert [bool(row["predicted_class"]) for row in table(result.path)] == [False, False, True, True]
+    assert result.predicted == 2
+    filled = predict_at(model_folder(), rasters, places, tmp_path / "b.csv", fill=True, **HOW)
     assert [bool(row["predicted_class"]) for row in table(filled.path)] == [True, False, True, True]
 
 
 def test_only_windows_with_places_are_computed(tmp_path: Path) -> None:
-    given = scene(tmp_path, 60, 60)
-    found = predict_at(model_folder(), given, listed(tmp_path, [centre(2, 2)]), tmp_path / "a.csv", **HOW)
-    assert found.windows == 1
+    rasters = scene(tmp_path, 60, 60)
+    result = predict_at(model_folder(), rasters, listed(tmp_path, [centre(2, 2)]), tmp_path / "a.csv", **HOW)
+    assert result.windows == 1
 
 
 def test_a_quantity(tmp_path: Path) -> None:
-    given = scene(tmp_path, 20, 30)
-    product = predict_raster(quantity_folder(), given, tmp_path / "map.tif", **HOW)
-    found = predict_at(
-        quantity_folder(), given, listed(tmp_path, [centre(*at) for at in AT]), tmp_path / "a.csv", **HOW
+    rasters = scene(tmp_path, 20, 30)
+    product = predict_raster(quantity_folder(), rasters, tmp_path / "map.tif", **HOW)
+    result = predict_at(
+        quantity_folder(), rasters, listed(tmp_path, [centre(*at) for at in AT]), tmp_path / "a.csv", **HOW
     )
-    for (row, column), answer in zip(AT, table(found.path), strict=True):
+    for (row, column), answer in zip(AT, table(result.path), strict=True):
         assert float(answer["predicted_value"]) == pytest.approx(read(product.path)[0, row, column], rel=1e-4)
 
 
@@ -124,9 +128,9 @@ def geopackage(path: Path, places: list[tuple[float, float]], srs: int, kind: in
 
 
 def test_a_geopackage(tmp_path: Path) -> None:
-    given, places = scene(tmp_path, 20, 30), [centre(*at) for at in AT]
-    one = predict_at(model_folder(), given, listed(tmp_path, places), tmp_path / "a.csv", **HOW)
-    two = predict_at(model_folder(), given, geopackage(tmp_path / "w.gpkg", places, 32631), tmp_path / "b.csv", **HOW)
+    rasters, places = scene(tmp_path, 20, 30), [centre(*at) for at in AT]
+    one = predict_at(model_folder(), rasters, listed(tmp_path, places), tmp_path / "a.csv", **HOW)
+    two = predict_at(model_folder(), rasters, geopackage(tmp_path / "w.gpkg", places, 32631), tmp_path / "b.csv", **HOW)
     rows = table(two.path)
     assert list(rows[0]) == ["fid", "depth", "x", "y", "predicted_class", "predicted_code", "p_dry", "p_wet", "p_bare"]
     for a, b in zip(table(one.path), rows, strict=True):
@@ -156,12 +160,12 @@ def test_tables_that_do_not_say_where(tmp_path: Path, text: str, message: str) -
 
 
 def test_what_cannot_be_asked(tmp_path: Path) -> None:
-    given, places = scene(tmp_path, 12, 12), listed(tmp_path, [centre(2, 2)], "x,y")
+    rasters, places = scene(tmp_path, 12, 12), listed(tmp_path, [centre(2, 2)], "x,y")
     with pytest.raises(ConfigError, match="quadtree needs a grid"):
-        predict_at(model_folder(), given, places, tmp_path / "a.csv", decoding=Decoding("quadtree"), **HOW)
+        predict_at(model_folder(), rasters, places, tmp_path / "a.csv", decoding=Decoding("quadtree"), **HOW)
     (tmp_path / "b.csv").write_text("x,y,p_wet\n1,2,3\n")
     with pytest.raises(DataError, match="'p_wet' already"):
-        predict_at(model_folder(), given, tmp_path / "b.csv", tmp_path / "a.csv", **HOW)
+        predict_at(model_folder(), rasters, tmp_path / "b.csv", tmp_path / "a.csv", **HOW)
     assert not (tmp_path / "a.csv").exists()
 
 
@@ -173,19 +177,19 @@ def test_it_goes_on(tmp_path: Path) -> None:
                     raise KeyboardInterrupt
                 yield task, function(task)
 
-    given, places = scene(tmp_path, 30, 30), listed(tmp_path, [centre(3 * i, 2 * i) for i in range(10)])
-    whole = predict_at(model_folder(), given, places, tmp_path / "a.csv", **HOW)
+    rasters, places = scene(tmp_path, 30, 30), listed(tmp_path, [centre(3 * i, 2 * i) for i in range(10)])
+    whole = predict_at(model_folder(), rasters, places, tmp_path / "a.csv", **HOW)
     with pytest.raises(KeyboardInterrupt):
         predict_at(
             model_folder(),
-            given,
+            rasters,
             places,
             tmp_path / "b.csv",
             **{**HOW, "execution": Execution(engine=Breaks(), progress=False)},
         )
     again = predict_at(
         model_folder(),
-        given,
+        rasters,
         places,
         tmp_path / "b.csv",
         **{**HOW, "execution": Execution(resume=True, progress=False)},

@@ -53,7 +53,7 @@ def labelled(folder: Path, codes: tuple[int, ...]) -> Path:
 
 
 def trained(folder: Path, codes: tuple[int, ...]) -> Path:
-    """The model of two steps on such labels."""
+    """The model of a few steps on such labels."""
     root = labelled(folder / "data", codes)
     settings: dict[str, Any] = {
         "data": {
@@ -67,7 +67,7 @@ def trained(folder: Path, codes: tuple[int, ...]) -> Path:
             },
         },
         "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1, "atoms_per_latent": 40}},
-        "training": {"max_steps": 2, "baselines": False, "figures": 0, "loggers": [], "validate_steps": 2},
+        "training": {"max_steps": 60, "baselines": False, "figures": 0, "loggers": [], "validate_steps": 30},
         "output": str(folder),
         "name": "run",
     }

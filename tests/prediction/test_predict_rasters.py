@@ -38,8 +38,8 @@ def probabilities(product: module.RasterProduct) -> np.ndarray:
 
 def test_one_window_is_what_the_model_says(tmp_path: Path) -> None:
     array = values(12, 12)
-    given = {"path": write(tmp_path / "scene.tif", array), "sensor": "sentinel2", "date": "2021-07-04"}
-    product = predict_raster(model_folder(), given, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
+    rasters = {"path": write(tmp_path / "scene.tif", array), "sensor": "sentinel2", "date": "2021-07-04"}
+    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
     model = aio.AtomizerIO.from_pretrained(model_folder()).eval()
     channels = tuple(SENTINEL2.pick(*NAMES))
     atoms = aio.AtomSet.from_raster(array.astype(np.float32), channels, 10.0, datetime.date(2021, 7, 4))
@@ -52,9 +52,9 @@ def test_one_window_is_what_the_model_says(tmp_path: Path) -> None:
 
 
 def test_blending_is_the_weighted_mean_of_the_windows(tmp_path: Path) -> None:
-    given = scene(tmp_path, 20, 30)
-    product = predict_raster(model_folder(), given, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
-    plan = module.RasterScene.of(model_folder(), given, windows=Windows(120.0))
+    rasters = scene(tmp_path, 20, 30)
+    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
+    plan = module.RasterScene.of(model_folder(), rasters, windows=Windows(120.0))
     job = plan
     assert len(plan.layout) == 6
     total, weight = np.zeros((20, 30, 3)), np.zeros((20, 30, 1))
@@ -77,11 +77,11 @@ def test_the_order_of_windows_does_not_matter(tmp_path: Path) -> None:
             for task in reversed(list(tasks)):
                 yield task, function(task)
 
-    given = scene(tmp_path, 30, 20)
-    one = predict_raster(model_folder(), given, tmp_path / "a.tif", **QUIET)
+    rasters = scene(tmp_path, 30, 20)
+    one = predict_raster(model_folder(), rasters, tmp_path / "a.tif", **QUIET)
     two = predict_raster(
         model_folder(),
-        given,
+        rasters,
         tmp_path / "b.tif",
         **{**QUIET, "execution": Execution(engine=Backwards(), progress=False)},
     )
@@ -91,9 +91,9 @@ def test_the_order_of_windows_does_not_matter(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(1, 25), (25, 1), (1, 1), (13, 29), (12, 12)])
 def test_scenes_of_any_shape(tmp_path: Path, shape: tuple[int, int]) -> None:
     product = predict_raster(model_folder(), scene(tmp_path, *shape), tmp_path / "map.tif", **QUIET)
-    found = read(product.path)[0]
-    assert found.shape == shape
-    assert (found < 3).all()
+    result = read(product.path)[0]
+    assert result.shape == shape
+    assert (result < 3).all()
     assert sum(product.hectares.values()) == pytest.approx(shape[0] * shape[1] * 0.01)
 
 
@@ -118,15 +118,15 @@ def test_no_data_and_masks_are_honoured(tmp_path: Path) -> None:
 def test_an_empty_window_does_not_pull_a_quantity_down(tmp_path: Path) -> None:
     array = values(12, 40).astype(np.float32)
     array[:, :, 14:] = np.nan
-    given = {"path": write(tmp_path / "half.tif", array, nodata=np.nan), "sensor": "sentinel2"}
-    product = predict_raster(quantity_folder(), given, tmp_path / "map.tif", **QUIET)
-    whole = predict_raster(quantity_folder(), given, tmp_path / "full.tif", fill=True, **QUIET)
-    found, filled = read(product.path)[0], read(whole.path)[0]
-    assert np.isnan(found[:, 14:]).all()
-    np.testing.assert_array_equal(found[:, :14], filled[:, :14])
-    assert product.mean == pytest.approx(np.nanmean(found), rel=1e-5)
+    rasters = {"path": write(tmp_path / "half.tif", array, nodata=np.nan), "sensor": "sentinel2"}
+    product = predict_raster(quantity_folder(), rasters, tmp_path / "map.tif", **QUIET)
+    whole = predict_raster(quantity_folder(), rasters, tmp_path / "full.tif", fill=True, **QUIET)
+    result, filled = read(product.path)[0], read(whole.path)[0]
+    assert np.isnan(result[:, 14:]).all()
+    np.testing.assert_array_equal(result[:, :14], filled[:, :14])
+    assert product.mean == pytest.approx(np.nanmean(result), rel=1e-5)
     assert not product.hectares
-    plan = module.RasterScene.of(quantity_folder(), given, windows=Windows(120.0))
+    plan = module.RasterScene.of(quantity_folder(), rasters, windows=Windows(120.0))
     assert plan.layout.lefts == (0, 7, 14, 21, 28)  # the last three see nothing
     job = replace(plan, fill=True)
     np.testing.assert_allclose(
@@ -137,9 +137,9 @@ def test_an_empty_window_does_not_pull_a_quantity_down(tmp_path: Path) -> None:
 
 def test_all_no_data_is_a_map_without_data(tmp_path: Path) -> None:
     array = np.zeros((3, 15, 15), np.uint16)
-    given = {"path": write(tmp_path / "empty.tif", array, nodata=0), "sensor": "sentinel2"}
+    rasters = {"path": write(tmp_path / "empty.tif", array, nodata=0), "sensor": "sentinel2"}
     with pytest.warns(UserWarning, match="has no data: nothing was observed"):
-        product = predict_raster(model_folder(), given, tmp_path / "map.tif", **QUIET)
+        product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", **QUIET)
     assert (read(product.path) == 255).all()
     assert sum(product.hectares.values()) == 0
 
@@ -155,22 +155,22 @@ def test_several_rasters_keep_their_grids(tmp_path: Path) -> None:
     product = predict_raster(
         model_folder(), [fine, {"path": coarse, "sensor": "sentinel2"}], tmp_path / "map.tif", **QUIET
     )
-    with rasterio.open(product.path) as found, rasterio.open(fine["path"]) as first:
-        assert found.transform == first.transform
-        assert found.crs == first.crs
-        assert found.shape == first.shape
+    with rasterio.open(product.path) as result, rasterio.open(fine["path"]) as first:
+        assert result.transform == first.transform
+        assert result.crs == first.crs
+        assert result.shape == first.shape
     like = predict_raster(
         model_folder(), [fine, {"path": coarse, "sensor": "sentinel2"}], tmp_path / "b.tif", like=1, **QUIET
     )
-    with rasterio.open(like.path) as found:
-        assert found.shape == (7, 7)
-        assert (found.read() < 3).all()
+    with rasterio.open(like.path) as result:
+        assert result.shape == (7, 7)
+        assert (result.read() < 3).all()
 
 
 def test_pixels_larger_than_a_window_are_seen(tmp_path: Path) -> None:
     large = write(tmp_path / "large.tif", values(2, 2), transform=Affine(400, 0, CORNER[0], 0, -400, CORNER[1]))
-    given = {"path": large, "sensor": "sentinel2"}
-    product = predict_raster(model_folder(), given, tmp_path / "map.tif", gsd_m=20, **QUIET)
+    rasters = {"path": large, "sensor": "sentinel2"}
+    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", gsd_m=20, **QUIET)
     assert read(product.path).shape == (1, 40, 40)
     assert (read(product.path) < 3).all()
 
@@ -201,8 +201,8 @@ def test_another_crs_is_seen_at_the_same_places(tmp_path: Path) -> None:
 def test_degrees_feet_and_web_maps(tmp_path: Path, crs: str) -> None:
     steps = {"EPSG:4326": (1.2e-4, 0.9e-4, -73.9, 40.7), "EPSG:2263": (32.8, 32.8, 9e5, 2e5)}
     dx, dy, west, north = steps.get(crs, (13.2, 13.2, -8.2e6, 4.97e6))
-    given = scene(tmp_path, 20, 26, crs=crs, transform=Affine(dx, 0, west, 0, -dy, north))
-    product = predict_raster(model_folder(), given, tmp_path / "map.tif", **QUIET)
+    rasters = scene(tmp_path, 20, 26, crs=crs, transform=Affine(dx, 0, west, 0, -dy, north))
+    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", **QUIET)
     assert (read(product.path) < 3).all()
     assert sum(product.hectares.values()) == pytest.approx(20 * 26 * 0.01, rel=0.03)
     assert product.windows == 6, "windows are 120 m wide and high, whatever the units"
@@ -221,26 +221,28 @@ def test_stored_south_up(tmp_path: Path) -> None:
 
 def test_a_grid_of_another_resolution(tmp_path: Path) -> None:
     product = predict_raster(model_folder(), scene(tmp_path, 20, 30), tmp_path / "map.tif", gsd_m=25, **QUIET)
-    with rasterio.open(product.path) as found:
-        assert found.shape == (8, 12)
-        assert found.transform.a == 25
+    with rasterio.open(product.path) as result:
+        assert result.shape == (8, 12)
+        assert result.transform.a == 25
     with pytest.raises(ConfigError, match="gsd_m"):
         predict_raster(model_folder(), scene(tmp_path), tmp_path / "b.tif", gsd_m=0, **QUIET)
 
 
 def test_time_series(tmp_path: Path) -> None:
     folder = model_folder(temporal=True)
-    given = [scene(tmp_path, 15, 15, seed) | {"date": f"2021-0{4 + seed}-11"} for seed in range(3)]
-    product = predict_raster(folder, given, tmp_path / "map.tif", layers=["attention"], **QUIET)
+    rasters = [scene(tmp_path, 15, 15, seed) | {"date": f"2021-0{4 + seed}-11"} for seed in range(3)]
+    product = predict_raster(folder, rasters, tmp_path / "map.tif", layers=["attention"], **QUIET)
     assert read(product.files["attention.tif"]).shape == (3, 15, 15), "dates of one channel are added together"
-    moved = predict_raster(folder, [*given[:2], given[2] | {"date": "2021-11-11"}], tmp_path / "b.tif", **QUIET)
+    moved = predict_raster(folder, [*rasters[:2], rasters[2] | {"date": "2021-11-11"}], tmp_path / "b.tif", **QUIET)
     assert moved.path.exists()
 
 
 def test_cheaper_ways_to_decode(tmp_path: Path) -> None:
-    given = scene(tmp_path, 24, 24)
+    rasters = scene(tmp_path, 24, 24)
     for decode in ("quadtree", "zone-probe", "sketch"):
-        product = predict_raster(model_folder(), given, tmp_path / f"{decode}.tif", decoding=Decoding(decode), **QUIET)
+        product = predict_raster(
+            model_folder(), rasters, tmp_path / f"{decode}.tif", decoding=Decoding(decode), **QUIET
+        )
         assert (read(product.path) < 3).all()
     for how in (
         {"decoding": Decoding(cost=Cost(budget=20))},
@@ -250,7 +252,7 @@ def test_cheaper_ways_to_decode(tmp_path: Path) -> None:
         one, two = (
             predict_raster(
                 model_folder(),
-                given,
+                rasters,
                 tmp_path / name,
                 **{**how, **QUIET, "execution": Execution(overwrite=True, progress=False)},
             )
@@ -258,21 +260,21 @@ def test_cheaper_ways_to_decode(tmp_path: Path) -> None:
         )
         assert one.path.read_bytes() == two.path.read_bytes()
     with pytest.raises(ConfigError, match="alpha"):
-        predict_raster(model_folder(), given, tmp_path / "c.tif", decoding=Decoding(alpha=0.01), **QUIET)
+        predict_raster(model_folder(), rasters, tmp_path / "c.tif", decoding=Decoding(alpha=0.01), **QUIET)
 
 
 def test_a_model_in_memory_and_another_after_it(tmp_path: Path) -> None:
-    given, model = scene(tmp_path, 14, 14), aio.AtomizerIO.from_pretrained(model_folder())
-    one = predict_raster(model, given, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
+    rasters, model = scene(tmp_path, 14, 14), aio.AtomizerIO.from_pretrained(model_folder())
+    one = predict_raster(model, rasters, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
     before = probabilities(one)
-    stored = predict_raster(model_folder(), given, tmp_path / "b.tif", layers=["probabilities"], **QUIET)
+    stored = predict_raster(model_folder(), rasters, tmp_path / "b.tif", layers=["probabilities"], **QUIET)
     np.testing.assert_array_equal(before, probabilities(stored))
     with torch.no_grad():
         for parameter in model.head.parameters():
             parameter.mul_(-1)
     two = predict_raster(
         model,
-        given,
+        rasters,
         tmp_path / "map.tif",
         layers=["probabilities"],
         **{**QUIET, "execution": Execution(overwrite=True, progress=False)},
@@ -283,14 +285,14 @@ def test_a_model_in_memory_and_another_after_it(tmp_path: Path) -> None:
 def test_a_model_that_is_replaced_in_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(model_folder(), folder)
-    given = scene(tmp_path, 14, 14)
-    before = probabilities(predict_raster(folder, given, tmp_path / "a.tif", layers=["probabilities"], **QUIET))
+    rasters = scene(tmp_path, 14, 14)
+    before = probabilities(predict_raster(folder, rasters, tmp_path / "a.tif", layers=["probabilities"], **QUIET))
     model = aio.AtomizerIO.from_pretrained(folder)
     with torch.no_grad():
         for parameter in model.head.parameters():
             parameter.mul_(-1)
     model.save_pretrained(folder)
-    after = probabilities(predict_raster(folder, given, tmp_path / "b.tif", layers=["probabilities"], **QUIET))
+    after = probabilities(predict_raster(folder, rasters, tmp_path / "b.tif", layers=["probabilities"], **QUIET))
     assert np.abs(after - before).max() > 0.05
 
 
@@ -310,10 +312,10 @@ def test_channels_that_the_model_never_saw(tmp_path: Path) -> None:
 def test_channels_that_the_model_never_did_without(tmp_path: Path) -> None:
     """A sensor that no sample lacked is warned of, in a map; a model that was shown less answers without a word."""
     seen = (*SENTINEL2.pick(*NAMES), *aio.sensors.SENTINEL1.pick("VV"))
-    given = scene(tmp_path, 12, 12)
+    rasters = scene(tmp_path, 12, 12)
     with pytest.warns(UserWarning, match="1 of the 4 channels that each training sample had are missing: sentinel1 VV"):
-        predict_raster(model_folder(channels=seen, complete=True), given, tmp_path / "a.tif", **QUIET)
-    predict_raster(model_folder(channels=seen), given, tmp_path / "b.tif", **QUIET)
+        predict_raster(model_folder(channels=seen, complete=True), rasters, tmp_path / "a.tif", **QUIET)
+    predict_raster(model_folder(channels=seen), rasters, tmp_path / "b.tif", **QUIET)
 
 
 def test_the_usual_window(tmp_path: Path) -> None:
@@ -336,22 +338,22 @@ def test_pixels_much_finer_than_in_training_make_smaller_windows_and_are_warned_
 
 
 def test_what_cannot_be_asked(tmp_path: Path) -> None:
-    given = scene(tmp_path, 12, 12)
+    rasters = scene(tmp_path, 12, 12)
     whole = model_folder(task="classification")
     with pytest.raises(ConfigError, match="classification"):
-        predict_raster(whole, given, tmp_path / "a.tif", **QUIET)
+        predict_raster(whole, rasters, tmp_path / "a.tif", **QUIET)
     with pytest.raises(ConfigError, match="neither probabilities"):
-        predict_raster(quantity_folder(), given, tmp_path / "a.tif", layers=["confidence"], **QUIET)
+        predict_raster(quantity_folder(), rasters, tmp_path / "a.tif", layers=["confidence"], **QUIET)
     with pytest.raises(ConfigError, match="layer 'colour'"):
-        predict_raster(model_folder(), given, tmp_path / "a.tif", layers=["colour"], **QUIET)
+        predict_raster(model_folder(), rasters, tmp_path / "a.tif", layers=["colour"], **QUIET)
     with pytest.raises(ConfigError, match="numbered from 0"):
-        predict_raster(model_folder(), given, tmp_path / "a.tif", like=1, **QUIET)
+        predict_raster(model_folder(), rasters, tmp_path / "a.tif", like=1, **QUIET)
     with pytest.raises(ConfigError, match="smaller than a pixel"):
-        predict_raster(model_folder(), given, tmp_path / "a.tif", windows=Windows(2.0))
+        predict_raster(model_folder(), rasters, tmp_path / "a.tif", windows=Windows(2.0))
     with pytest.raises(ConfigError, match="decode 'guess' is not known"):
-        predict_raster(model_folder(), given, tmp_path / "a.tif", decoding=Decoding("guess"), **QUIET)
+        predict_raster(model_folder(), rasters, tmp_path / "a.tif", decoding=Decoding("guess"), **QUIET)
     with pytest.raises(ConfigError, match="calibrate"):
-        predict_raster(model_folder(), given, tmp_path / "a.tif", decoding=Decoding("quadtree", alpha=0.01), **QUIET)
+        predict_raster(model_folder(), rasters, tmp_path / "a.tif", decoding=Decoding("quadtree", alpha=0.01), **QUIET)
     assert not list(tmp_path.glob("a*")), "nothing is left of what cannot be done"
 
 
@@ -375,24 +377,24 @@ def test_top_level_names() -> None:
 
 def test_values_in_other_units_are_noticed(tmp_path: Path) -> None:
     reflectance = (values(12, 12) / 10_000).astype(np.float32)
-    given = {"path": write(tmp_path / "scene.tif", reflectance), "sensor": "sentinel2"}
+    rasters = {"path": write(tmp_path / "scene.tif", reflectance), "sensor": "sentinel2"}
     with pytest.warns(UserWarning, match=r"scene.tif seems to be in other units than the training data: B0\d is"):
-        predict_raster(model_folder(), given, tmp_path / "map.tif", **QUIET)
+        predict_raster(model_folder(), rasters, tmp_path / "map.tif", **QUIET)
 
 
 def test_files_beside_the_map_are_not_replaced_unasked(tmp_path: Path) -> None:
-    given = scene(tmp_path, 12, 12)
+    rasters = scene(tmp_path, 12, 12)
     (tmp_path / "map.png").write_text("mine")
     with pytest.raises(ConfigError, match=r"map.png exists: --overwrite replaces it"):
-        predict_raster(model_folder(), given, tmp_path / "map.tif", **QUIET)
+        predict_raster(model_folder(), rasters, tmp_path / "map.tif", **QUIET)
     assert (tmp_path / "map.png").read_text() == "mine"
 
 
 def test_other_pixels_cover_all_of_the_extent(tmp_path: Path) -> None:
-    given = scene(tmp_path, 12, 12)  # 120 m
-    product = predict_raster(model_folder(), given, tmp_path / "map.tif", gsd_m=50.0, **QUIET)
-    with rasterio.open(product.path) as found:
-        assert found.shape == (3, 3)
+    rasters = scene(tmp_path, 12, 12)  # 120 m
+    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", gsd_m=50.0, **QUIET)
+    with rasterio.open(product.path) as result:
+        assert result.shape == (3, 3)
 
 
 def test_bands_can_be_left_out(tmp_path: Path) -> None:
@@ -400,9 +402,9 @@ def test_bands_can_be_left_out(tmp_path: Path) -> None:
     masked = np.concatenate([array[:1], np.full_like(array[:1], 7), array[1:]])
     whole = {"path": write(tmp_path / "whole.tif", array), "sensor": "sentinel2", "bands": NAMES}
     names = [NAMES[0], "-", *NAMES[1:]]
-    given = {"path": write(tmp_path / "masked.tif", masked, names=None), "sensor": "sentinel2"}
+    rasters = {"path": write(tmp_path / "masked.tif", masked, names=None), "sensor": "sentinel2"}
     one = predict_raster(model_folder(), whole, tmp_path / "a.tif", **QUIET)
-    two = predict_raster(model_folder(), {**given, "bands": names}, tmp_path / "b.tif", **QUIET)
+    two = predict_raster(model_folder(), {**rasters, "bands": names}, tmp_path / "b.tif", **QUIET)
     assert np.array_equal(read(one.path), read(two.path))
     with pytest.raises(DataError, match="all its bands are left out"):
-        predict_raster(model_folder(), {**given, "bands": ["-"] * len(names)}, tmp_path / "c.tif", **QUIET)
+        predict_raster(model_folder(), {**rasters, "bands": ["-"] * len(names)}, tmp_path / "c.tif", **QUIET)

@@ -10,7 +10,7 @@ import atomizer_io as aio
 from atomizer_io.datasets import Meta, Sample
 from atomizer_io.datasets.crop import SpatialSplit, cropped, random_box
 from atomizer_io.errors import ConfigError
-from atomizer_io.training.augment import augmented, turned
+from atomizer_io.training.augmentation import augmented, rotated
 from scenes import SMALL, points, raster
 
 
@@ -30,7 +30,7 @@ def test_it_is_the_raster_turned(turns: int, flip: bool) -> None:
         np.zeros((3, 4)),
         Meta("a"),
     )
-    moved = turned(plain, turns, flip).atoms.acquisitions[0]
+    moved = rotated(plain, turns, flip).atoms.acquisitions[0]
     picture = torch.rot90(values.flip(2) if flip else values, turns, dims=(1, 2))
     expected = aio.AtomSet.from_raster(picture, aio.sensors.SENTINEL2.pick("B02"), 10.0).acquisitions[0]
     table = {tuple(p): v for p, v in zip(moved.positions.round().tolist(), moved.values[:, 0].tolist(), strict=True)}
@@ -41,10 +41,10 @@ def test_it_is_the_raster_turned(turns: int, flip: bool) -> None:
 
 def test_footprints_turn_too_and_targets_stay() -> None:
     plain = sample()
-    moved = turned(plain, 1, False)
+    moved = rotated(plain, 1, False)
     assert [a.footprint_m for a in moved.atoms] == [(20.0, 10.0), (20 / 3, 10 / 3)]
     assert torch.equal(moved.target, plain.target) and moved.queries.grid is None
-    assert turned(plain, 4, False) is plain
+    assert rotated(plain, 4, False) is plain
     model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
     sees = model.locate(moved.atoms, model.geometry(moved.atoms), moved.queries.positions).sites_MA
     assert torch.equal(sees, model.locate(plain.atoms, model.geometry(plain.atoms), plain.queries.positions).sites_MA)
@@ -55,7 +55,7 @@ def test_all_eight_come_up() -> None:
     plain = sample()
     found = {tuple(augmented(plain, own).atoms.acquisitions[0].positions[0].tolist()) for _ in range(100)}
     assert len(found) == 8
-    assert augmented(plain, own, flips=False, turns=False) is plain
+    assert augmented(plain, own, flips=False, rotations=False) is plain
 
 
 def test_a_crop_is_what_lies_inside() -> None:

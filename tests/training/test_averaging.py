@@ -11,7 +11,7 @@ from torch import nn
 
 from atomizer_io.errors import ConfigError
 from atomizer_io.training import config
-from atomizer_io.training.averaging import Average
+from atomizer_io.training.optimizer import EMA
 from atomizer_io.training.run import train
 from atomizer_io.training.state import STATE, read
 
@@ -19,7 +19,7 @@ from atomizer_io.training.state import STATE, read
 def test_it_is_the_corrected_moving_average() -> None:
     model = nn.Linear(1, 1, bias=False)
     model.weight.data.fill_(1.0)
-    average, expected = Average(model, 0.5), 1.0
+    average, expected = EMA(model, 0.5), 1.0
     for number, value in enumerate((2.0, 4.0, -3.0, 8.0, 5.0, 0.0, 1.0, 9.0, 7.0, 6.0)):
         model.weight.data.fill_(value)
         average.update()
@@ -31,26 +31,9 @@ def test_it_is_the_corrected_moving_average() -> None:
     assert model.weight.item() == 6.0
 
 
-def test_a_good_start_is_kept_for_hundreds_of_steps() -> None:
-    model = nn.Linear(1, 1, bias=False)
-    model.weight.data.fill_(1.0)
-    kept, forgotten = Average(model, 0.999, start=True), Average(model, 0.999)
-    model.weight.data.fill_(0.0)
-    for _ in range(500):
-        kept.update()
-        forgotten.update()
-    assert kept.mean[0].item() == pytest.approx(0.998**500, rel=1e-4)
-    assert forgotten.mean[0].item() < 1e-6
-    never = Average(model, 0.5, start=True)
-    never.update()
-    model.weight.data.fill_(4.0)
-    never.update()
-    assert never.mean[0].item() == 2.0  # no more than the settings say
-
-
 def test_buffers_of_numbers_are_averaged_and_counters_are_not() -> None:
     model = nn.BatchNorm1d(2)
-    average = Average(model, 0.9)
+    average = EMA(model, 0.9)
     model(torch.randn(8, 2) + 5)
     average.update()
     average.swap()
@@ -59,7 +42,7 @@ def test_buffers_of_numbers_are_averaged_and_counters_are_not() -> None:
 
 def test_it_goes_on_from_a_stored_state() -> None:
     one, two = nn.Linear(3, 2), nn.Linear(3, 2)
-    first, second = Average(one, 0.9), Average(two, 0.9)
+    first, second = EMA(one, 0.9), EMA(two, 0.9)
     first.update()
     second.load_state_dict(first.state_dict())
     assert second.updates == 1

@@ -12,6 +12,7 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sensors import LIDAR, SENTINEL1, SENTINEL2, Sensor
 from atomizer_io.errors import ConfigError
+from atomizer_io.training.augmentation import ChannelDropout
 from atomizer_io.training.bands import (
     CONFIGURATIONS,
     configuration,
@@ -19,7 +20,6 @@ from atomizer_io.training.bands import (
     observed,
     restricted,
 )
-from atomizer_io.training.channel_draws import ChannelDraws
 from scenes import names, of, raster, sentinels
 
 
@@ -125,7 +125,7 @@ def test_queries_name_the_same_sites_when_an_acquisition_goes() -> None:
     swapped = replace(swapped, queries=replace(cloud.queries, sites={place: cloud.queries.sites[0]}))
     only = restricted(swapped, configuration("lidar-only", present), "lidar-only")
     assert list(only.queries.sites) == [0] and torch.equal(only.queries.sites[0], cloud.queries.sites[0])
-    draws, own = ChannelDraws("sensors", share=1.0), torch.Generator().manual_seed(0)
+    draws, own = ChannelDropout("sensors", share=1.0), torch.Generator().manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", width=24, depth=1, channels=tuple(present)).eval()
     for found in (without, only, *(draws(cloud, own) for _ in range(4))):
         assert ("lidar" in {a.sensor for a in found.atoms}) == bool(found.queries.sites)

@@ -20,7 +20,7 @@ from atomizer_io.models.base import Cost
 from atomizer_io.training import batches, data
 from atomizer_io.training.batches import Batch, Grouped
 from atomizer_io.training.config import TrainingSettings
-from atomizer_io.training.data import Evaluated, evaluation_loader
+from atomizer_io.training.data import EvaluationSamples, evaluation_loader
 from atomizer_io.training.evaluate import score
 from scenes import SMALL, of, raster
 from strips import CLASSES, Strips, model_of
@@ -70,7 +70,7 @@ def test_scores_are_those_of_one_by_one(case: str, monkeypatch: pytest.MonkeyPat
     like, options, preset, settings = CASES[case]
     dataset = made(like, **options)
     model = answering(dataset, preset, **settings)
-    lengths = [len(batch) for batch in evaluation_loader(Evaluated(dataset), model.preparer(), 0)]
+    lengths = [len(batch) for batch in evaluation_loader(EvaluationSamples(dataset), model.preparer(), 0)]
     assert sum(lengths) == options["length"] > len(lengths)
     found = score(model, dataset, progress=False)
     one_by_one(monkeypatch)
@@ -82,7 +82,9 @@ def test_samples_of_several_sizes_come_together(preset: str, monkeypatch: pytest
     dataset = made("sen1floods11", size=16, length=6)
     model = answering(dataset, preset, **(ATOMIZER if preset.startswith("atomizer") else {}))
     sizes = (16, 8, 8, 12, 16, 8)  # pixels of 10 m
-    parts = [data.square(s, 10.0 * n, torch.Generator().manual_seed(0)) for s, n in zip(dataset, sizes, strict=True)]
+    parts = [
+        data.random_crop(s, 10.0 * n, torch.Generator().manual_seed(0)) for s, n in zip(dataset, sizes, strict=True)
+    ]
     cut = dict(zip(dataset.items, parts, strict=True))
     monkeypatch.setattr(type(dataset), "read", lambda self, item: cut[item])
     found = score(model, dataset, progress=False)
@@ -125,13 +127,13 @@ def test_a_batch_is_no_larger_than_it_may_be_or_one_sample() -> None:
     assert [batch.inputs for batch in found] == [[0, 1, 2], [3], [4, 5, 6], [7]]
     assert [batch.size for batch in found] == [96, 800, 96, 32] and [batch.read for batch in found] == [4, 1, 3, 1]
     assert found[0].skipped == singles[2].skipped
-    assert [int(target) for target in found[2].targets] == [4, 5, 6]
+    assert [int(sample.target) for sample in found[2].samples] == [4, 5, 6]
     (nothing,) = Grouped([Batch([], [], [], [])], 0)
     assert not nothing.samples and not nothing.read
 
 
 def test_positions_count_as_well() -> None:
-    (batch,) = evaluation_loader(Evaluated(made("sen1floods11", size=16, length=1)), lambda *given: None, 0)
+    (batch,) = evaluation_loader(EvaluationSamples(made("sen1floods11", size=16, length=1)), lambda *given: None, 0)
     values = sum(part.values.numel() for part in batch.samples[0].atoms)
     assert batch.size == values + 256
 
@@ -139,16 +141,16 @@ def test_positions_count_as_well() -> None:
 def test_the_first_samples_are_drawn_with_their_own_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("lightning")
     from atomizer_io.figures import samples
-    from atomizer_io.training.callbacks import Pictures
+    from atomizer_io.training.callbacks import Figures
     from atomizer_io.training.task import Task
 
     dataset = made("sen1floods11", size=16, length=5)
     model = answering(dataset, "atomizer_io_tiny", **ATOMIZER)
-    loader = evaluation_loader(Evaluated(dataset), model.preparer(), 0)
+    loader = evaluation_loader(EvaluationSamples(dataset), model.preparer(), 0)
     drawn: list[Any] = []
     monkeypatch.setattr(samples, "save_predictions", lambda pairs, *rest: drawn.extend(pairs))
     trainer = SimpleNamespace(is_global_zero=True, should_stop=False, val_dataloaders=loader, global_step=1)
-    Pictures(tmp_path, 3, dataset.info).on_validation_end(trainer, Task(model, TrainingSettings(), lambda _: 1.0, 0))
+    Figures(tmp_path, 3, dataset.info).on_validation_end(trainer, Task(model, TrainingSettings(), lambda _: 1.0, 0))
     assert [sample.meta.id for sample, _ in drawn] == [dataset[number].meta.id for number in range(3)]
     for sample, answers in drawn:
         with torch.no_grad():
@@ -178,7 +180,7 @@ def test_a_worker_may_send_more_samples_than_files_may_be_open(tmp_path: Path) -
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (120, before[1]))
     try:
-        (batch,) = evaluation_loader(Evaluated(dataset), model.preparer(), 1)
+        (batch,) = evaluation_loader(EvaluationSamples(dataset), model.preparer(), 1)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert len(batch) == 150

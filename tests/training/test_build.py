@@ -16,7 +16,7 @@ from atomizer_io.datasets.dataset import Info, Skipped
 from atomizer_io.errors import AtomizerError, ConfigError, UnknownChannelError
 from atomizer_io.models.base import Cost
 from atomizer_io.training import config
-from atomizer_io.training.build import FEW_VALUES, Looked, build, costs_of, look, notes_of, started
+from atomizer_io.training.build import FEW_VALUES, Inspection, build, costs_of, inspect, notes_of, started
 from atomizer_io.training.evaluate import compare
 from scenes import SMALL, points, raster
 
@@ -56,9 +56,9 @@ def statistics_of(model: aio.AtomizerIO, name: str) -> tuple[float, float]:
     return channel.mean, channel.std
 
 
-def made(run: config.Run, *samples: Sample) -> tuple[aio.AtomizerIO, Looked, list[str]]:
+def made(run: config.Run, *samples: Sample) -> tuple[aio.AtomizerIO, Inspection, list[str]]:
     data = InMemory(*samples)
-    looked = look(run, data)
+    looked = inspect(run, data)
     return build(run, data, looked), looked, notes_of(run, data, looked)
 
 
@@ -122,7 +122,7 @@ def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None
     assert not aio.AtomizerIO.from_pretrained(tmp_path).task_spec.dates
     start = config.parse({"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}})
     two_days, one_day = (
-        look(start, InMemory(*(shifted(0.0, seed=day, day=day) for day in days))) for days in ((100, 200), (100,))
+        inspect(start, InMemory(*(shifted(0.0, seed=day, day=day) for day in days))) for days in ((100, 200), (100,))
     )
     data = InMemory()
     again = started(start, str(tmp_path), data, two_days).eval()
@@ -267,7 +267,7 @@ def test_a_fixed_input_for_every_published_channel() -> None:
 
 def test_unreadable_first_samples_do_not_matter() -> None:
     data = InMemory(*[Skipped("a", "broken")] * 20, shifted(0.0))
-    looked = look(settings(), data)
+    looked = inspect(settings(), data)
     assert build(settings(), data, looked).task_spec.task == "segmentation"
 
 

@@ -14,10 +14,10 @@ from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.errors import ConfigError
 from atomizer_io.training import config
-from atomizer_io.training.cloud_draws import FEW, GROUND_ERROR, CloudDraws
 from atomizer_io.training.config import TrainingSettings
-from atomizer_io.training.data import Drawn
+from atomizer_io.training.data import TrainingSamples
 from atomizer_io.training.draws import Draw
+from atomizer_io.training.point_augmentation import FEW, GROUND_ERROR, PointAugmentation
 from scenes import raster
 
 COUNT = 600
@@ -74,14 +74,14 @@ def check_consistent(sample: Sample) -> None:
 
 def test_by_default_nothing_is_changed_or_drawn() -> None:
     plain, own = sample_of(hill()), seeded()
-    assert CloudDraws()(plain, own) is plain
+    assert PointAugmentation()(plain, own) is plain
     assert torch.equal(torch.rand(3, generator=own), torch.rand(3, generator=seeded()))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_tilt_adds_a_plane_to_elevations_and_hardly_anything_to_heights_above_ground(seed: int) -> None:
     plain = sample_of(hill())
-    tilted = CloudDraws(slope=0.3)(plain, seeded(seed))
+    tilted = PointAugmentation(slope=0.3)(plain, seeded(seed))
     places, rise = plain.atoms.acquisitions[0].positions, column(tilted, "elevation") - column(plain, "elevation")
     design = torch.cat([places, torch.ones(COUNT, 1)], dim=1)
     plane = torch.linalg.lstsq(design, rise[:, None]).solution[:, 0]
@@ -95,7 +95,7 @@ def test_a_tilt_adds_a_plane_to_elevations_and_hardly_anything_to_heights_above_
 
 def test_a_shift_moves_all_heights_alike() -> None:
     plain = sample_of(hill())
-    moved = [CloudDraws(height_m=0.5)(plain, seeded(seed)) for seed in range(20)]
+    moved = [PointAugmentation(height_m=0.5)(plain, seeded(seed)) for seed in range(20)]
     shifts = [float((column(sample, "height") - column(plain, "height")).mean()) for sample in moved]
     assert min(shifts) < -0.2 and max(shifts) > 0.2 and max(map(abs, shifts)) <= 0.5
     for name in ("elevation", "height"):
@@ -107,7 +107,7 @@ def test_intensity_is_scaled_and_its_rank_bent() -> None:
     before = plain.atoms.acquisitions[0].site_fields
     factors = []
     for seed in range(30):
-        after = CloudDraws(intensity=3.0)(plain, seeded(seed)).atoms.acquisitions[0].site_fields
+        after = PointAugmentation(intensity=3.0)(plain, seeded(seed)).atoms.acquisitions[0].site_fields
         scale = float(after["intensity"][-1] / before["intensity"][-1])
         torch.testing.assert_close(after["intensity"], before["intensity"] * scale)
         rank = after["intensity_rank"]
@@ -122,7 +122,7 @@ def test_thinning_removes_points_with_their_queries() -> None:
     plain = sample_of(hill())
     shares = []
     for seed in range(60):
-        thin = CloudDraws(thinning=0.05)(plain, seeded(seed))
+        thin = PointAugmentation(thinning=0.05)(plain, seeded(seed))
         check_consistent(thin)
         count = len(thin.atoms.acquisitions[0].positions)
         assert count == len(thin.queries) == len(thin.target)
@@ -132,13 +132,13 @@ def test_thinning_removes_points_with_their_queries() -> None:
 
 
 def test_a_few_points_always_stay_and_never_none_that_is_asked() -> None:
-    thin = CloudDraws(thinning=1e-6)(sample_of(hill()), seeded(3))
+    thin = PointAugmentation(thinning=1e-6)(sample_of(hill()), seeded(3))
     assert len(thin.atoms.acquisitions[0].positions) == FEW
     few = sample_of(hill(5))
-    assert len(CloudDraws(thinning=0.01, returns=1.0)(few, seeded()).queries) == 5
+    assert len(PointAugmentation(thinning=0.01, returns=1.0)(few, seeded()).queries) == 5
     lonely = sample_of(hill(), first=COUNT - 1)  # one of 600 is asked
     for seed in range(10):
-        thin = CloudDraws(thinning=1e-6, slope=0.1)(lonely, seeded(seed))
+        thin = PointAugmentation(thinning=1e-6, slope=0.1)(lonely, seeded(seed))
         assert len(thin.queries) == 1
         check_consistent(thin)
 
@@ -149,13 +149,13 @@ def test_only_first_or_only_last_returns_stay_as_if_there_were_no_others() -> No
     first, last = (set((fields[name] == 0).nonzero()[:, 0].tolist()) for name in ("echo_before", "echo_after"))
     found = []
     for seed in range(20):
-        single = CloudDraws(returns=1.0)(plain, seeded(seed))
+        single = PointAugmentation(returns=1.0)(plain, seeded(seed))
         check_consistent(single)
         cloud = single.atoms.acquisitions[0]
         found.append(frozenset(cloud.site_fields["intensity"].long().tolist()))
         assert not cloud.site_fields["echo_before"].any() and not cloud.site_fields["echo_after"].any()
     assert set(found) == {frozenset(first), frozenset(last)}
-    happened = [len(CloudDraws(returns=0.3)(plain, seeded(seed)).target) < COUNT for seed in range(100)]
+    happened = [len(PointAugmentation(returns=0.3)(plain, seeded(seed)).target) < COUNT for seed in range(100)]
     assert 15 < sum(happened) < 45
 
 
@@ -163,7 +163,7 @@ def test_unknown_returns_stay() -> None:
     cloud = hill().acquisitions[0]
     unknown = {name: torch.full_like(value, torch.nan) for name, value in cloud.site_fields.items() if "echo" in name}
     blind = replace(cloud, site_fields={**cloud.site_fields, **unknown})
-    sample = CloudDraws(returns=1.0)(sample_of(aio.AtomSet((blind,))), seeded())
+    sample = PointAugmentation(returns=1.0)(sample_of(aio.AtomSet((blind,))), seeded())
     assert len(sample.target) == COUNT and sample.atoms.acquisitions[0].site_fields["echo_after"].isnan().all()
 
 
@@ -173,24 +173,24 @@ def test_returns_and_intensity_are_left_out() -> None:
     groups = {"echo_before", "echo_after"}, {"intensity", "intensity_rank"}
     seen = list[tuple[bool, ...]]()
     for seed in range(120):
-        (cloud,) = CloudDraws(field_dropout=0.75)(plain, seeded(seed)).atoms
+        (cloud,) = PointAugmentation(field_dropout=0.75)(plain, seeded(seed)).atoms
         assert torch.equal(cloud.values, plain.atoms.acquisitions[0].values)
         assert all(group <= cloud.site_fields.keys() or not group & cloud.site_fields.keys() for group in groups)
         seen.append(tuple(not group & cloud.site_fields.keys() for group in groups))
     for lost in ((True, False), (False, True), (True, True), (False, False)):
         assert 0.15 < seen.count(lost) / len(seen) < 0.35
-    assert CloudDraws(slope=0.3, returns=0.5).draw(seeded()).lacks == ()
+    assert PointAugmentation(slope=0.3, returns=0.5).random_change(seeded()).lacks == ()
 
 
 def test_pixels_stay_as_they_are_and_images_beside_points_keep_their_sites() -> None:
     image = raster(1, sensor=AERIAL, names=("R", "G"), size=(20, 20), gsd=2.5)
-    draws = CloudDraws(slope=0.3, height_m=1.0, intensity=3.0, thinning=0.1, returns=0.5)
+    draws = PointAugmentation(slope=0.3, height_m=1.0, intensity=3.0, thinning=0.1, returns=0.5)
     only = Sample.of_map(image, aio.Grid(20, 20, 2.5), np.zeros((20, 20), int), Meta("image"))
     assert draws(only, seeded()) is only
     plain = sample_of(hill() + image)
     pixels = torch.arange(COUNT) % 400
     plain = replace(plain, queries=replace(plain.queries, sites={**plain.queries.sites, 1: pixels}))
-    thin = CloudDraws(thinning=0.1)(plain, seeded())
+    thin = PointAugmentation(thinning=0.1)(plain, seeded())
     assert thin.atoms.acquisitions[1] is image.acquisitions[0] and len(thin.target) < COUNT
     check_consistent(thin)
     pixel_of = dict(zip(plain.target.tolist(), pixels.tolist(), strict=True))
@@ -200,13 +200,13 @@ def test_pixels_stay_as_they_are_and_images_beside_points_keep_their_sites() -> 
 def test_queries_of_a_raster_stay_where_points_go() -> None:
     atoms, grid = hill(), aio.Grid(10, 10, 5.0)
     canopy = Sample.of_map(atoms, grid, np.ones((10, 10), np.float32), Meta("canopy"))
-    thin = CloudDraws(thinning=0.01)(canopy, seeded(1))
+    thin = PointAugmentation(thinning=0.01)(canopy, seeded(1))
     assert len(thin.atoms.acquisitions[0].positions) < COUNT and thin.queries.grid == grid and len(thin.target) == 100
 
 
 def test_a_model_reads_what_is_drawn_and_each_visit_draws_anew() -> None:
-    draws = CloudDraws(slope=0.3, height_m=0.3, intensity=3.0, thinning=0.02, returns=0.2, field_dropout=1.0)
-    drawn = Drawn([sample_of(hill())], TrainingSettings(point_augmentation=draws), 0)
+    draws = PointAugmentation(slope=0.3, height_m=0.3, intensity=3.0, thinning=0.02, returns=0.2, field_dropout=1.0)
+    drawn = TrainingSamples([sample_of(hill())], TrainingSettings(point_augmentation=draws), 0)
     visits = [drawn[Draw(0, epoch, 0, 0)][0] for epoch in (0, 1, 0)]
     assert len({len(sample.target) for sample in visits}) == 2
     assert torch.equal(visits[0].atoms.acquisitions[0].values, visits[2].atoms.acquisitions[0].values)
@@ -219,7 +219,7 @@ def test_a_model_reads_what_is_drawn_and_each_visit_draws_anew() -> None:
 def test_settings_are_read_and_checked(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("training: {cloud_draws: {slope: 0.2, thinning: 0.01}}")
-    assert config.load(path).training.point_augmentation == CloudDraws(slope=0.2, thinning=0.01)
+    assert config.load(path).training.point_augmentation == PointAugmentation(slope=0.2, thinning=0.01)
     assert config.load(path, ["training.point_augmentation.returns=0.1"]).training.point_augmentation.returns == 0.1
     with pytest.raises(ConfigError, match=r"did you mean training.point_augmentation.slope\?"):
         config.load(path, ["training.point_augmentation.slop=0.1"])
@@ -231,4 +231,4 @@ def test_settings_are_read_and_checked(tmp_path: Path) -> None:
         ({"field_dropout": -0.1}, "field_dropout is a probability"),
     ):
         with pytest.raises(ConfigError, match=message):
-            CloudDraws(**wrong)
+            PointAugmentation(**wrong)

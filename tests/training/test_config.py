@@ -15,8 +15,8 @@ from atomizer_io.errors import ConfigError
 from atomizer_io.models.registry import create_model, preset
 from atomizer_io.training import config
 from atomizer_io.training.config import Run
-from atomizer_io.training.run import seconds
 from atomizer_io.training.splits import open_split
+from atomizer_io.training.stopping import seconds_of
 from atomizer_lab.paper.columns import DATASETS, INPUTS, PaperDataset
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -156,9 +156,9 @@ def test_every_file_is_right(path: Path) -> None:
 
 
 def test_times() -> None:
-    assert seconds("00:20:00") == 1200 and seconds("1:00:00:01") == 86401 and seconds(None) is None
+    assert seconds_of("00:20:00") == 1200 and seconds_of("1:00:00:01") == 86401 and seconds_of(None) is None
     with pytest.raises(ConfigError, match="hh:mm:ss"):
-        seconds("20 minutes")
+        seconds_of("20 minutes")
 
 
 def test_parts_of_an_unknown_use_are_refused() -> None:

@@ -8,42 +8,42 @@ from pathlib import Path
 
 import pytest
 
-from atomizer_io.training.curve import describe, read_curve, sentence
+from atomizer_io.training.results import read_curve, sentence, trend_of
 
 RISING = [(100 * i, 1 - math.exp(-i / 10)) for i in range(1, 11)]
 FLAT = [(100 * i, min(0.7, 0.3 * i)) for i in range(1, 11)]
 
 
 def test_a_score_that_still_rises_is_told() -> None:
-    found = describe(RISING, higher=True, tolerance=1e-3)
+    found = trend_of(RISING, higher=True, tolerance=1e-3)
     assert found["rising"] is True and found["best_step"] == 1000 and found["slope_per_1000_steps"] > 0.3
     assert "miou was still rising" in sentence(found, "miou", True, Path("history.jsonl"))
 
 
 def test_a_score_that_has_stopped_is_told() -> None:
-    found = describe(FLAT, higher=True, tolerance=1e-3)
+    found = trend_of(FLAT, higher=True, tolerance=1e-3)
     assert found["rising"] is False and found["best_step"] == 300
     text = sentence(found, "miou", True, Path("runs/x/history.jsonl"))
     assert "rose no more" in text and "best at step 300" in text and "runs/x/history.jsonl" in text
 
 
 def test_an_error_that_falls_is_a_score_that_rises() -> None:
-    found = describe([(step, 2 - score) for step, score in RISING], higher=False, tolerance=1e-3)
+    found = trend_of([(step, 2 - score) for step, score in RISING], higher=False, tolerance=1e-3)
     assert found["rising"] is True and found["slope_per_1000_steps"] < -0.3
     assert "rmse was still falling" in sentence(found, "rmse", False, Path("history.jsonl"))
 
 
 def test_a_cool_down_says_nothing_and_impatience_is_the_answer() -> None:
     cooled = [*FLAT, (1100, 0.75), (1200, 0.8)]
-    assert describe(cooled, higher=True, tolerance=1e-3)["rising"] is True
-    found = describe(cooled, higher=True, tolerance=1e-3, until=1000)
+    assert trend_of(cooled, higher=True, tolerance=1e-3)["rising"] is True
+    found = trend_of(cooled, higher=True, tolerance=1e-3, until=1000)
     assert found["rising"] is False and found["best_step"] == 1200
-    assert describe(RISING, higher=True, tolerance=1e-3, exhausted=True)["rising"] is False
+    assert trend_of(RISING, higher=True, tolerance=1e-3, exhausted=True)["rising"] is False
 
 
 @pytest.mark.parametrize("points", [RISING[:3], [(100, math.nan)] * 6])
 def test_too_little_is_said_to_be_too_little(points: list[tuple[int, float]]) -> None:
-    found = describe(points, higher=True, tolerance=1e-3)
+    found = trend_of(points, higher=True, tolerance=1e-3)
     assert found["rising"] is None and "too few" in sentence(found, "miou", True, Path("history.jsonl"))
 
 

@@ -16,8 +16,8 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.decoding.options import Decoding
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.models.base import Cost
-from atomizer_io.training.channel_draws import ChannelDraws
-from atomizer_io.training.data import Evaluated
+from atomizer_io.training.augmentation import ChannelDropout
+from atomizer_io.training.data import EvaluationSamples
 from atomizer_io.training.evaluate import compare, score
 from scenes import SMALL
 from strips import CLASSES, Strips, model_of
@@ -137,9 +137,9 @@ def test_evaluate_on_the_command_line(
 
 
 def test_channel_draws_show_each_validation_sample_whole_and_with_hidden_channels(data: Dataset) -> None:
-    views = Evaluated(data, draws=ChannelDraws("groups"))
-    assert len(Evaluated(data)) == 3 == len(Evaluated(data, draws=ChannelDraws(wavelengths=0.1)))
-    assert len(views) == 3 * 4 and len(Evaluated(data, limit=1, draws=ChannelDraws("groups"))) == 8
+    views = EvaluationSamples(data, draws=ChannelDropout("groups"))
+    assert len(EvaluationSamples(data)) == 3 == len(EvaluationSamples(data, draws=ChannelDropout(wavelengths=0.1)))
+    assert len(views) == 3 * 4 and len(EvaluationSamples(data, limit=1, draws=ChannelDropout("groups"))) == 8
 
     def channels(index: int) -> int:
         return sum(int(part.observed_channels().sum()) for part in views[index][0].atoms)

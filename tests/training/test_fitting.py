@@ -18,7 +18,7 @@ from atomizer_io.errors import ConfigError
 from atomizer_io.models.registry import create_model
 from atomizer_io.training import config
 from atomizer_io.training.config import TrainingSettings
-from atomizer_io.training.data import KEPT_BYTES, Drawn, bytes_of
+from atomizer_io.training.data import CACHE_BYTES, TrainingSamples, bytes_of
 from atomizer_io.training.draws import Draw
 from atomizer_io.training.fitting import SQUARE_ATOMS, fitted
 from atomizer_io.training.run import train
@@ -157,7 +157,7 @@ class Counted:
 def test_samples_that_fit_are_read_once(keep: int | None, read: int) -> None:
     data = Counted(scene(20))
     settings = dataclasses.replace(config.TrainingSettings(), crop_m=None)
-    drawn = Drawn(data, settings, 0, keep)  # type: ignore[arg-type]
+    drawn = TrainingSamples(data, settings, 0, keep)  # type: ignore[arg-type]
     for index in (0, 1, 2, 0, 1, 2):
         drawn[Draw(index, 0, 0, 0)]
     assert data.read == read
@@ -165,9 +165,9 @@ def test_samples_that_fit_are_read_once(keep: int | None, read: int) -> None:
 
 def test_samples_that_do_not_fit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = scene(20)
-    assert 400 * (4 * 4 + 16) <= bytes_of(sample) <= KEPT_BYTES
+    assert 400 * (4 * 4 + 16) <= bytes_of(sample) <= CACHE_BYTES
     data = Counted(sample)
-    drawn = Drawn(data, dataclasses.replace(config.TrainingSettings(), crop_m=None), 0, None)  # type: ignore[arg-type]
+    drawn = TrainingSamples(data, dataclasses.replace(config.TrainingSettings(), crop_m=None), 0, None)  # type: ignore[arg-type]
     drawn.room = 2 * bytes_of(sample)
     for index in (0, 1, 2, 0, 1, 2):
         drawn[Draw(index, 0, 0, 0)]

@@ -13,9 +13,9 @@ import data as fixtures
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.errors import ConfigError
 from atomizer_io.training import config
-from atomizer_io.training.build import check_sampling, look, weights_of
+from atomizer_io.training.build import build, class_weights, inspect
 from atomizer_io.training.config import TrainingSettings
-from atomizer_io.training.data import Drawn, asked
+from atomizer_io.training.data import TrainingSamples, subsampled
 from atomizer_io.training.draws import Draw
 from scenes import points
 
@@ -31,7 +31,7 @@ def sample() -> Sample:
 
 
 def found(count: int, sampling: str, seed: int = 0) -> list[int]:
-    part = asked(sample(), count, torch.Generator().manual_seed(seed), sampling)
+    part = subsampled(sample(), count, torch.Generator().manual_seed(seed), sampling)
     whole, sites = sample(), part.queries.sites[0]
     assert torch.equal(whole.target[sites], part.target) and len(sites.unique()) == len(sites)
     assert torch.equal(whole.queries.positions[sites], part.queries.positions)
@@ -52,7 +52,7 @@ def test_even_queries_have_the_shares_of_the_sample() -> None:
 
 
 def test_a_run_draws_its_queries_as_it_is_told() -> None:
-    drawn = Drawn([sample()], TrainingSettings(queries=27, query_sampling="classes"), 0)
+    drawn = TrainingSamples([sample()], TrainingSettings(queries=27, query_sampling="classes"), 0)
     first, second, again = (drawn[Draw(0, epoch, 0, 0)][0] for epoch in (0, 1, 0))
     assert torch.bincount(first.target).tolist() == torch.bincount(second.target).tolist() == [9, 9, 9]
     assert torch.equal(first.queries.sites[0], again.queries.sites[0])
@@ -66,7 +66,7 @@ def test_weights_are_counted_in_windows_of_the_training_clouds(tmp_path: Path) -
     weights = {}
     for kind in ("balanced", "sqrt"):
         run = config.parse({"data": {"name": "dales"}, "training": {"class_weights": kind}})
-        weights[kind] = weights_of(run, data, look(run, data).statistics).double()
+        weights[kind] = class_weights(run, data, inspect(run, data).statistics).double()
     seen = every > 0
     for kind, power in (("balanced", 1.0), ("sqrt", 0.5)):
         share = weights[kind][seen] * every[seen] ** power
@@ -81,8 +81,8 @@ def test_settings_without_meaning_are_refused() -> None:
     quantity = aio.datasets.create("synthetic", like="biomassters", size=16, length=2)
     run = config.parse({"data": {"name": "synthetic"}, "training": {"query_sampling": "classes"}})
     with pytest.raises(ConfigError, match="the target is a quantity, which has no classes; use even"):
-        check_sampling(run, quantity)
+        build(run, quantity, inspect(run, quantity))
     wrong = config.parse({"data": {"name": "synthetic"}, "training": {"class_weights": "root"}})
     classes = aio.datasets.create("synthetic", size=16, length=2)
     with pytest.raises(ConfigError, match="use none, balanced, sqrt, or a list of"):
-        weights_of(wrong, classes, look(wrong, classes).statistics)
+        class_weights(wrong, classes, inspect(wrong, classes).statistics)

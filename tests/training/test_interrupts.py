@@ -17,9 +17,8 @@ import yaml
 
 from atomizer_io.cli import main
 from atomizer_io.training import config
-from atomizer_io.training.interrupts import Interrupts
 from atomizer_io.training.run import train
-from atomizer_io.training.timing import CLOSING_SHARE, Timing
+from atomizer_io.training.stopping import CLOSING_SHARE, Interrupts, Timing
 from runs import assert_same_end, write_fields
 
 STEPS = 150
@@ -72,7 +71,7 @@ def test_the_first_signal_waits_for_the_step_and_the_second_does_not(capsys: pyt
             signal.raise_signal(signal.SIGTERM)
         interrupts.listen(waits=True)
         signal.raise_signal(signal.SIGTERM)
-        assert interrupts.asked and "stopping once this step" in capsys.readouterr().err
+        assert interrupts.pending and "stopping once this step" in capsys.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) == before
@@ -106,8 +105,8 @@ def test_baselines_are_given_up_when_time_is_over(tmp_path: Path, capsys: pytest
     long_ago = time.monotonic() - 3600
     run = config.load(path, ["name=late", "training.max_time='00:59:00'"])
     result = train(run, progress=False, began_s=long_ago)  # stopped after a step, so nothing is compared
-    assert not result["finished"] and "rivals" not in result
+    assert not result["finished"] and "baselines" not in result
     run = config.load(path, ["name=late", "training.max_time='00:59:00'", "training.max_steps=1"])
     result = train(run, resume=True, progress=False, began_s=long_ago)
-    assert result["finished"] and result["rivals"] is None
+    assert result["finished"] and result["baselines"] is None
     assert "the time of --max-time that was left for them is over" in capsys.readouterr().out

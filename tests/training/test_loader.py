@@ -13,10 +13,9 @@ import atomizer_io as aio
 import data as fixtures
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.datasets.dataset import Skipped, read_items
-from atomizer_io.models.base import Cost
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import TrainingSettings
-from atomizer_io.training.data import Drawn, Evaluated, Gather, Show, loader
+from atomizer_io.training.data import Collate, EvaluationSamples, TrainingSamples, loader
 from atomizer_io.training.draws import Draw
 from scenes import SMALL, points
 
@@ -116,20 +115,20 @@ def cloud(*xy: tuple[float, float], asked: tuple[tuple[float, float], ...] = ())
 
 def test_a_sample_in_which_nothing_is_asked_is_skipped() -> None:
     samples = [cloud((0, 0), (9, 9)), cloud((0, 0), (9, 9), asked=((1.0, 1.0),))]
-    items = [Drawn(samples, TrainingSettings(), 0)[Draw(i, 0, 0, 0)][0] for i in range(2)]
+    items = [TrainingSamples(samples, TrainingSettings(), 0)[Draw(i, 0, 0, 0)][0] for i in range(2)]
     assert isinstance(items[0], Skipped) and items[0].path == "c" and "nothing is asked" in items[0].cause
     assert isinstance(items[1], Sample)
-    assert [isinstance(Evaluated(samples)[i][0], Skipped) for i in range(2)] == [True, False]
+    assert [isinstance(EvaluationSamples(samples)[i][0], Skipped) for i in range(2)] == [True, False]
 
 
 def test_an_empty_square_is_drawn_again() -> None:
     corners = ((0.0, 0.0), (100.0, 0.0), (0.0, 100.0), (100.0, 100.0))
     centre = (50.0, 50.0)
     sparse = cloud(*corners, centre, asked=(*corners, centre))
-    drawn = Drawn([sparse], TrainingSettings(crop_m=45.0), 0)
+    drawn = TrainingSamples([sparse], TrainingSettings(crop_m=45.0), 0)
     items = [drawn[Draw(0, epoch, 0, 0)][0] for epoch in range(20)]
     assert all(item.atoms.num_atoms and len(item.queries) for item in items)
-    lonely = Drawn([sparse], TrainingSettings(crop_m=0.01), 0)[Draw(0, 0, 0, 0)][0]
+    lonely = TrainingSamples([sparse], TrainingSettings(crop_m=0.01), 0)[Draw(0, 0, 0, 0)][0]
     assert isinstance(lonely, Skipped) and "no measurement" in lonely.cause
 
 
@@ -139,16 +138,19 @@ def test_points_of_the_context_are_drawn_anew_in_each_epoch_and_alike_in_each_ev
     atoms = points(3)
     places = atoms.acquisitions[0].positions
     sample = Sample.of_points(atoms, places, torch.zeros(150, dtype=int), Meta("p"), {0: torch.arange(150)})
-    gather, drawn = Gather(model.preparer(), [model.training_cost()], 0), Drawn([sample], TrainingSettings(), 0)
+    gather, drawn = (
+        Collate(model.preparer(), [model.training_cost()], 0),
+        TrainingSamples([sample], TrainingSettings(), 0),
+    )
 
     def context(batch: Batch) -> set[int]:
         return set(batch.inputs[0].geometry.cells[0].site_N.tolist())
 
     epochs = [context(gather([drawn[Draw(0, epoch, 0, 0)]])) for epoch in (0, 1, 0)]
     assert epochs[0] != epochs[1] and epochs[0] == epochs[2] and len(epochs[0]) == 40
-    show = Show(model.preparer(), Cost())
-    batches = [show([Evaluated([sample])[0]]) for _ in range(2)]
+    show = Collate(model.preparer())
+    batches = [show([EvaluationSamples([sample])[0]]) for _ in range(2)]
     assert context(batches[0]) == context(batches[1])
     with torch.no_grad():  # as a prediction does it
         alone = model([atoms], [places], sites=[{0: torch.arange(150)}])[0]
-        assert torch.equal(batches[0].answers(model), alone)
+        assert torch.equal(batches[0].outputs(model), alone)

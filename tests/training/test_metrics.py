@@ -12,9 +12,9 @@ import atomizer_io as aio
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomizerError
 from atomizer_io.training.evaluate import score
-from atomizer_io.training.metrics import Scores, better, from_confusion, merit
-from atomizer_io.training.objective import loss_sum, weights_of_counts
-from atomizer_io.training.schedule import factor
+from atomizer_io.training.losses import class_weights_of_counts, loss_sum
+from atomizer_io.training.metrics import Scores, better, merit, scores_of_confusion
+from atomizer_io.training.schedule import cosine
 
 CLASSES = TaskSpec(num_outputs=3, class_names=("a", "b", "c"))
 QUANTITY = TaskSpec(task="regression", num_outputs=1, target_mean=60.0, target_std=70.0)
@@ -51,11 +51,11 @@ def test_nothing_known_has_a_gradient_of_zero() -> None:
 
 def test_weights_of_classes() -> None:
     counts = torch.tensor([90, 10, 0])
-    balanced, root = weights_of_counts(counts.tolist(), 1.0), weights_of_counts(counts.tolist(), 0.5)
+    balanced, root = class_weights_of_counts(counts.tolist(), 1.0), class_weights_of_counts(counts.tolist(), 0.5)
     assert balanced.tolist() == pytest.approx([100 / 180, 5.0, 5.0])  # one that was not met as the rarest that was
     assert float(root[1] / root[0]) == pytest.approx(3.0)
     assert all(float((weights * counts).sum()) == pytest.approx(100) for weights in (balanced, root))
-    assert weights_of_counts([0, 0], 1.0).tolist() == [1.0, 1.0]
+    assert class_weights_of_counts([0, 0], 1.0).tolist() == [1.0, 1.0]
 
 
 def test_scores_are_those_of_all_positions_together() -> None:
@@ -79,7 +79,7 @@ def test_scores_are_those_of_all_positions_together() -> None:
 
 
 def test_a_class_never_met_counts_in_no_mean() -> None:
-    found = from_confusion(torch.tensor([[8, 2, 0], [0, 10, 0], [0, 0, 0]]), ("a", "b", "c"))
+    found = scores_of_confusion(torch.tensor([[8, 2, 0], [0, 10, 0], [0, 0, 0]]), ("a", "b", "c"))
     assert math.isnan(found["iou"]["c"]) and found["miou"] == pytest.approx((0.8 + 10 / 12) / 2)
 
 
@@ -131,7 +131,7 @@ def test_an_answer_of_nan_is_no_score() -> None:
     data = aio.datasets.create("synthetic", size=16, length=4)
     model = aio.create_model("pixels", num_outputs=len(data.info.classes), channels=data.channels)
     torch.nn.init.constant_(next(model.parameters()), math.nan)
-    with pytest.raises(AtomizerError, match="the model answers NaN for "):
+    with pytest.raises(AtomizerError, match="the model outputs NaN for "):
         score(model, data, limit=1, progress=False)
 
 
@@ -150,7 +150,7 @@ def test_models_are_compared_by_the_score_that_is_reported() -> None:
 
 
 def test_the_learning_rate_rises_and_falls() -> None:
-    rates = [factor(step, 200) for step in range(200)]
+    rates = [cosine(step, 200) for step in range(200)]
     assert rates[0] == pytest.approx(0.1) and rates[9] == 1.0 and max(rates) == 1.0
     assert rates[10:] == sorted(rates[10:], reverse=True) and rates[-1] < 1e-3
-    assert factor(10**6, 200) == 0.0 and factor(0, 1) == 1.0
+    assert cosine(10**6, 200) == 0.0 and cosine(0, 1) == 1.0

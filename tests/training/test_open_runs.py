@@ -16,7 +16,7 @@ import data as fixtures
 from atomizer_io import progress
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
-from atomizer_io.training import callbacks, config, rounds, task
+from atomizer_io.training import callbacks, config, schedule, task
 from atomizer_io.training.run import train
 from runs import Killed, assert_same_end, break_at, by_two, kill_at, killed
 
@@ -165,8 +165,8 @@ def test_how_often_it_validates_follows_from_the_work(settings: Path, monkeypatc
         run = config.load(settings, ["name=rounds", "training.validate_steps=null", *options])
         return len(feed(run, prepare(run), 0, 1).loader)
 
-    assert steps() == rounds.LEAST_STEPS
-    monkeypatch.setattr(rounds, "LEAST_STEPS", 1)
+    assert steps() == schedule.LEAST_STEPS
+    monkeypatch.setattr(schedule, "LEAST_STEPS", 1)
     usual, small = steps(), steps("training.queries=5", "training.crop_m=60")
     assert 1 <= usual < small  # smaller steps, more of them
     assert steps("training.accumulate=2") % 2 == 0

@@ -8,12 +8,11 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL2
-from atomizer_io.training.batches import Batch
+from atomizer_io.training.batches import Batch, pack
 from atomizer_io.training.data import loader
-from atomizer_io.training.packing import pack
 
 TENSORS = {
-    "turned": torch.arange(12.0).reshape(3, 4).T,
+    "rotated": torch.arange(12.0).reshape(3, 4).T,
     "sliced": torch.arange(12)[::2],
     "empty": torch.zeros(0, 2),
     "single": torch.tensor(3.5, dtype=torch.float64),

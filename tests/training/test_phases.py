@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from atomizer_io.training import callbacks, closing, config, derived, task
+from atomizer_io.training import callbacks, config, results, task
+from atomizer_io.training import folder as folder_files
 from atomizer_io.training import run as running
-from atomizer_io.training.derived import DERIVED, SETTINGS
+from atomizer_io.training.folder import DERIVED, SETTINGS
 from runs import Killed, assert_same_end, break_at, write_fields
 
 
@@ -40,13 +41,13 @@ def broken(whole: Path, kind: Any, method: str, call: int) -> str:
 @pytest.mark.parametrize(
     ("kind", "method", "call"),
     [
-        pytest.param(running, "feed", 1, id="after the settings"),
+        pytest.param(running, "make_loaders", 1, id="after the settings"),
         pytest.param(running, "initialise", 1, id="before the initialisation"),
         pytest.param(callbacks.SaveState, "save", 1, id="before the first state"),
         pytest.param(task.Task, "training_step", 1, id="before the first step"),
         pytest.param(callbacks, "append_line", 2, id="after the models, before the history"),
-        pytest.param(closing, "finish", 1, id="before closing"),
-        pytest.param(closing, "compare", 1, id="before the baselines"),
+        pytest.param(results, "final_scores", 1, id="before closing"),
+        pytest.param(results, "compare", 1, id="before the baselines"),
     ],
 )
 def test_killed_between_phases_it_ends_as_the_whole_run(whole: Path, kind: Any, method: str, call: int) -> None:
@@ -57,13 +58,13 @@ def test_killed_between_phases_it_ends_as_the_whole_run(whole: Path, kind: Any, 
 
 
 def test_killed_before_its_settings_it_begins_again(whole: Path) -> None:
-    name = broken(whole, derived, "write_text", 2)  # the first writes what was derived
+    name = broken(whole, folder_files, "write_text", 2)  # the first writes what was derived
     assert_same_end(whole, trained(whole.parents[1], name))
 
 
 @pytest.mark.parametrize("damage", ["cut off", "zeros"])
 def test_a_torn_history_is_written_again_from_the_state(whole: Path, damage: str) -> None:
-    name = broken(whole, closing, "finish", 1)
+    name = broken(whole, results, "final_scores", 1)
     path = whole.parent / name / callbacks.HISTORY
     text = path.read_bytes()
     path.write_bytes(text[: len(text) // 2] if damage == "cut off" else b"\0" * len(text))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from atomizer_io.training import plan as planning
+from atomizer_io.training import schedule as planning
 from atomizer_io.training.config import TrainingSettings
-from atomizer_io.training.plan import Plan
+from atomizer_io.training.schedule import OpenSchedule
 
 
 class Clock:
@@ -29,12 +29,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def make(every: int = 10, higher: bool = True, max_seconds: float | None = None, **settings: Any) -> Plan:
+def make(every: int = 10, higher: bool = True, max_seconds: float | None = None, **settings: Any) -> OpenSchedule:
     training = TrainingSettings(**{"patience": 2, "tolerance": 0.01, "warmup_steps": 4, "cooldown": 0.2, **settings})
-    return Plan(training, every, higher, max_seconds)
+    return OpenSchedule(training, every, higher, max_seconds)
 
 
-def run(plan: Plan, scores: list[float], clock: Clock, step_s: float = 1.0, validation_s: float = 0.0) -> int:
+def run(plan: OpenSchedule, scores: list[float], clock: Clock, step_s: float = 1.0, validation_s: float = 0.0) -> int:
     """Train with these validation scores, the last of them again and again; returns the steps that it took."""
     step, left = 0, list(scores)
     plan.start(0)
@@ -81,7 +81,7 @@ def test_no_time_is_one_step_and_a_cool_down_of_one(clock: Clock) -> None:
     assert run(make(max_seconds=0.0), [0.1], clock) == 2
 
 
-def again(plan: Plan, max_seconds: float | None) -> Plan:
+def again(plan: OpenSchedule, max_seconds: float | None) -> OpenSchedule:
     other = make(max_seconds=max_seconds)
     other.load_state_dict(plan.state_dict())
     return other

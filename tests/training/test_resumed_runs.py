@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
-from atomizer_io.training import averaging, callbacks, config, task
+from atomizer_io.training import callbacks, config, optimizer, task
 from atomizer_io.training.run import train
 from atomizer_io.training.state import PICKLED, STATE
 from runs import Killed, assert_same_end, break_at, kill_at, killed
@@ -83,7 +83,7 @@ def content(folder: Path) -> dict[str, tuple[bytes, int]]:
         pytest.param(callbacks.SaveState, "on_train_epoch_end", 1, id="after the history, before the state"),
         pytest.param(callbacks.SaveState, "on_train_epoch_end", 2, id="before the last state"),
         pytest.param(task.Task, "training_step", 4, id="in the next epoch"),
-        pytest.param(averaging.Average, "update", 5, id="before the step is in the average"),
+        pytest.param(optimizer.EMA, "update", 5, id="before the step is in the average"),
     ],
 )
 def test_broken_off_it_ends_as_the_whole_run(

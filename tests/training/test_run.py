@@ -82,7 +82,7 @@ def test_what_a_run_leaves(whole: Path) -> None:
     assert resolved.training.epochs == 2 and resolved.seed == 0
     best = aio.AtomizerIO.from_pretrained(whole / "best")
     assert best.task_spec.class_names == ("dry", "water") and best.task_spec.channels[0].mean is not None
-    assert len((whole / "history.jsonl").read_text().splitlines()) == 3  # the start and two epochs
+    assert len((whole / "history.jsonl").read_text().splitlines()) == 2  # two epochs
     assert list((whole / "figures").glob("*.png")) and (whole / "logs" / "metrics.csv").is_file()
 
 
@@ -200,9 +200,9 @@ def test_mistakes_show_before_the_first_step(settings: Path, tmp_path: Path) -> 
 
 
 def test_a_full_disk_is_noticed(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from atomizer_io.training import run
+    from atomizer_io.training import folder
 
-    monkeypatch.setattr(run.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    monkeypatch.setattr(folder.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(ConfigError, match="make room"):
         train(config.load(settings, ["name=full"]), progress=False)
 

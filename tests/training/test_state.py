@@ -53,7 +53,7 @@ def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_tensors_that_share_memory(tmp_path: Path) -> None:
     whole = torch.arange(6.0)
-    parts = {"whole": whole, "part": whole[2:4], "again": whole, "turned": whole.reshape(2, 3).T}
+    parts = {"whole": whole, "part": whole[2:4], "again": whole, "rotated": whole.reshape(2, 3).T}
     state.write(parts, tmp_path / "s")
     assert equal(parts, state.read(tmp_path / "s"))
 

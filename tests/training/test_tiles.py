@@ -12,10 +12,9 @@ import torch
 import atomizer_io as aio
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomizerError
-from atomizer_io.training.data import NOTHING, Evaluated, evaluation_loader
+from atomizer_io.training.data import NOTHING, EvaluationSamples, evaluation_loader
 from atomizer_io.training.evaluate import score
-from atomizer_io.training.metrics import Scores
-from atomizer_io.training.scoring import Scoring
+from atomizer_io.training.metrics import Scores, Scoring
 from strips import CLASSES, Strips, cloud, model_of
 
 
@@ -82,12 +81,12 @@ def test_a_quantity_is_the_mean_of_the_answers(tmp_path: Path) -> None:
 
 def test_processes_get_whole_tiles_and_none_gets_nothing_at_all(tmp_path: Path) -> None:
     model, dataset = model_of(class_names=CLASSES), Strips(tmp_path, ["one", "number two", "the third"])
-    samples = Evaluated(dataset)
+    samples = EvaluationSamples(dataset)
     assert [samples.dealt(p, 2) for p in range(2)] == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7]]
     assert [samples.dealt(p, 4) for p in (2, 3)] == [[8, 9, 10, 11], [NOTHING]]
     (idle,) = evaluation_loader(samples, model.preparer(), 0, process=3, processes=4)
     assert not idle.samples and not idle.skipped
-    images = Evaluated(aio.datasets.create("synthetic", size=16, length=5))
+    images = EvaluationSamples(aio.datasets.create("synthetic", size=16, length=5))
     assert [images.dealt(p, 2) for p in range(2)] == [[0, 2, 4], [1, 3]]
 
 
@@ -109,5 +108,5 @@ def test_windows_that_cannot_be_of_one_tile_are_refused(tmp_path: Path) -> None:
     scoring = Scoring(task_spec, Scores(task_spec))
     scoring.add([one], torch.zeros(len(one.target), 3))
     namesake = replace(one, target=(one.target + 1) % 3)
-    with pytest.raises(AtomizerError, match="windows of one disagree on the truth of a point"):
+    with pytest.raises(AtomizerError, match="windows of one disagree on the target of a point"):
         scoring.add([namesake], torch.zeros(len(one.target), 3))

@@ -223,10 +223,7 @@ def folder_of(root: Path, named: str | Path) -> Path:
 
 
 def image_folders(
-    root: Path,
-    images: str | Path | bool,
-    sensor: OneOrEach,
-    bands: Sequence[str] | Mapping[str, Sequence[str]] | None,
+    root: Path, images: str | Path | bool, sensor: OneOrEach, bands: Sequence[str] | Mapping[str, Sequence[str]] | None
 ) -> ImageFolders | None:
     """Return where images lie: the folder that is named, else ``images`` in ``root`` or beside it; None without any."""
     if images is False:

@@ -62,12 +62,7 @@ class PointDataset(Dataset):
         return dataset
 
     def scene(
-        self,
-        item: TileWindow,
-        points: PointCloud,
-        *,
-        centre: tuple[float, float] | None = None,
-        colour: bool = False,
+        self, item: TileWindow, points: PointCloud, *, centre: tuple[float, float] | None = None, colour: bool = False
     ) -> PointScene:
         """Return the points of a window as atoms around ``centre``, by default that of the window or of the points."""
         low_x, low_y, high_x, high_y = points.bounds

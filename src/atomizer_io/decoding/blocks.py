@@ -144,7 +144,7 @@ def observed(scenes: Scenes, numbers: dict[int, int]) -> Iterator[tuple[Scene, i
 
 
 def scene_of(scene: Any) -> tuple[AtomSet, Any, SitesOfQueries | None, Tensor | None]:
-    """Return the atoms of a pair or a sample, where to ask, and the sites that are named and the footprints there."""
+    """Return the atoms of a pair or a sample, where it is decoded, the sites named there and the footprints."""
     if isinstance(scene, tuple) and len(scene) == 2 and isinstance(scene[0], AtomSet):
         return (*scene, None, None)
     queries = getattr(scene, "queries", None)

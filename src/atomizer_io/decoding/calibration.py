@@ -21,7 +21,7 @@ from atomizer_io.models.storage import CALIBRATION, fingerprint
 from atomizer_io.texts import parse_json, read_text, replace_text
 
 VERSION = 3  # 1, a list, had a margin for one strategy at a given κ and k; 2 had no seal
-STORED = {"blocks": "squares", "standard_error": "spread", "flops": "operations"}  # names of fields in files
+STORED = {"blocks": "squares", "standard_error": "spread", "flops": "operations"}  # old name
 SHOWN = 4  # steps that are printed before and after the chosen one
 PIXELS, CLASSES = "pixels", "classes"  # promises: of all positions, or of those of every class
 SHRUNK = 0.9  # a class that keeps less of its area is warned about
@@ -85,10 +85,10 @@ class Calibration:
         lost = [f"{name} to {100 * share:.0f} %" for name, share in self.kept.items() if share < SHRUNK]
         if not lost:
             return None
-        other = "--promise classes, which holds for every class, or " if self.promise == PIXELS else ""
+        hint = "--promise classes, which holds for every class, or " if self.promise == PIXELS else ""
         return (
             f"alpha {self.alpha:g} loses classes: on the calibration scenes {listed(lost)} of the area that dense "
-            f"decoding gives; calibrate with {other}a smaller alpha, or decode densely"
+            f"decoding gives; calibrate with {hint}a smaller alpha, or decode densely"
         )
 
     @property
@@ -163,7 +163,7 @@ def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(calibration: Calibration) -> None:
-    """Refuse numbers that no calibration has; a ValueError says which."""
+    """Refuse numbers that no calibration has; a ValueError names them."""
     shares = {"alpha": calibration.alpha, "standard error": calibration.standard_error}
     shares |= {f"the area of {name}": share for name, share in calibration.kept.items()}
     points = [calibration.point]
@@ -194,7 +194,7 @@ def _is_sealed(folder: Path) -> bool:
     """Return whether the model of a folder has a seal: then its calibrations have one, too."""
     try:
         return seal_of(folder) is not None
-    except CheckpointError:  # said where the model is loaded
+    except CheckpointError:  # reported where the model is loaded
         return False
 
 
@@ -258,12 +258,12 @@ def load(
         raise ConfigError(f"{folder} was calibrated with other weights or settings than it has now: {again}")
     kept = [c for c in kept if c.model == mark]
     if not kept:
-        wanted = "" if strategy is None else f" of {strategy.replace('_', '-')}"
+        suffix = "" if strategy is None else f" of {strategy.replace('_', '-')}"
         names = ", ".join(
             f"alpha {c.alpha:g}" + (f" of {c.restricted.replace('_', '-')}" if c.restricted else "") for c in stored
         )
         raise ConfigError(
-            f"{folder} has no calibration{wanted} for alpha {alpha:g} (stored: {names or 'none'}): {again}"
+            f"{folder} has no calibration{suffix} for alpha {alpha:g} (stored: {names or 'none'}): {again}"
         )
     best = max(kept, key=lambda c: (c.promise == CLASSES, c.alpha, c.restricted is not None, -(c.precision or 0.0)))
     check_cost(best, cost)
@@ -273,14 +273,14 @@ def load(
 def check_cost(calibration: Calibration, cost: Cost) -> None:
     """Refuse a κ, m or k other than the calibrated one: alpha was promised for that."""
     point = calibration.point
-    for option, given, own in (
+    for option, chosen, own in (
         ("--kappa", cost.atoms_per_latent, point.atoms_per_latent),
         ("--budget", cost.budget, point.budget),
         ("--neighbors", cost.neighbors, point.neighbors),
     ):
-        if given is not None and given != own:
+        if chosen is not None and chosen != own:
             was = "whole cells" if own is None else str(own)
             raise ConfigError(
                 f"alpha {calibration.alpha:g} sets the whole cost and was calibrated with {was} for {option}, not "
-                f"{given}: leave out {option}, or alpha, or run `atomizer calibrate` with {option} {given}"
+                f"{chosen}: leave out {option}, or alpha, or run `atomizer calibrate` with {option} {chosen}"
             )

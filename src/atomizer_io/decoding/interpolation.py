@@ -1,6 +1,6 @@
-"""Answers for all points of a dense cloud from some of them that were asked.
+"""Outputs at all points of a dense point cloud from those at some of them, which were decoded.
 
-Shapes: A asked points, P points, C classes.
+Shapes: D decoded points, P points, C classes.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ NEAREST_M = 1e-3  # closer points count as if they were this far away
 
 
 def interpolated(
-    asked_xyz: NDArray[np.float64], probabilities: NDArray[Any], all_xyz: NDArray[np.float64]
+    decoded_xyz: NDArray[np.float64], probabilities: NDArray[Any], all_xyz: NDArray[np.float64]
 ) -> NDArray[Any]:
-    """Return answers (P, C) at ``all_xyz`` (P, 3) from those (A, C) at ``asked_xyz`` (A, 3), all in metres.
+    """Return outputs (P, C) at ``all_xyz`` (P, 3) from those (D, C) at ``decoded_xyz`` (D, 3), all in metres.
 
-    They are means over the nearest four in three dimensions, weighted by inverse distance; a point that was asked
-    keeps its own answer.
+    They are means over the nearest four in three dimensions, weighted by inverse distance; a decoded point
+    keeps its own output.
     """
-    if len(asked_xyz) == len(all_xyz) and np.array_equal(asked_xyz, all_xyz):
+    if len(decoded_xyz) == len(all_xyz) and np.array_equal(decoded_xyz, all_xyz):
         return probabilities
     from scipy.spatial import cKDTree
 
-    count = min(NEIGHBORS, len(asked_xyz))
-    distance, near = (found.reshape(len(all_xyz), count) for found in cKDTree(asked_xyz).query(all_xyz, k=count))
+    count = min(NEIGHBORS, len(decoded_xyz))
+    distance, near = (column.reshape(len(all_xyz), count) for column in cKDTree(decoded_xyz).query(all_xyz, k=count))
     weight = 1 / np.maximum(distance, NEAREST_M)
     exact = distance[:, 0] == 0
     weight[exact] = np.eye(1, count)
     weight /= weight.sum(axis=1, keepdims=True)
-    found: NDArray[Any] = np.einsum("pk,pkc->pc", weight, probabilities[near]).astype(probabilities.dtype)
-    return found
+    outputs: NDArray[Any] = np.einsum("pk,pkc->pc", weight, probabilities[near]).astype(probabilities.dtype)
+    return outputs

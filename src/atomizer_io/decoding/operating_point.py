@@ -87,7 +87,7 @@ def point_of(row: Mapping[str, Any]) -> OperatingPoint:
 
 
 def check_point(point: OperatingPoint) -> None:
-    """Refuse counts, a strategy or settings of it that no operating point has; a ValueError says which."""
+    """Refuse counts, a strategy or settings of it that no operating point has; a ValueError names them."""
     check_count("atoms_per_latent", point.atoms_per_latent)
     check_count("neighbors", point.neighbors)
     if point.budget is not None:

@@ -102,7 +102,7 @@ class Decoding:
         return Decoding(stored.point.strategy, self.alpha, stored.point.cost, stored)
 
     def check_no_grid(self, positions: str) -> None:
-        """Refuse a quadtree where there is no grid; ``positions`` says what there is instead."""
+        """Refuse a quadtree where there is no grid; ``positions`` is what there is instead."""
         if self.strategy == CALIBRATED or not STRATEGIES[self.strategy.replace("-", "_")].needs_grid:
             return
         if self.alpha is not None:

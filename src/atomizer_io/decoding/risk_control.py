@@ -11,7 +11,7 @@ prediction, the loss is made monotone, L̃(j) = max over j' ≥ j of L(j'), and 
 Where the promise is for classes, the loss is the share of a class: of the positions that have it in the model's own
 prediction. Each class is tested like that, on the blocks that have it, and the first step is taken that passes for all.
 
-If a new block is exchangeable with these (``blocks.py`` says when), its expected loss is at most alpha, however many
+If a new block is exchangeable with these (``blocks.py`` states when), its expected loss is at most alpha, however many
 points were tried before, because those that test had no part in the choice. The last step has no loss, so there is
 always a result.
 """
@@ -59,8 +59,8 @@ def calibrate(
     """Find the cheapest operating point at which at most ``alpha`` of the positions differ from dense decoding.
 
     ``scenes`` is a list of pairs of atoms and a grid (or positions, but not for a quadtree), or a dataset.
-    ``precision`` says when two values of a regression target differ, in its unit. ``promise`` is for all positions
-    together (``pixels``), which may lose a rare class, or for those of every class (``classes``).
+    ``precision`` is the distance from which two values of a regression target differ, in its unit. ``promise`` is for
+    all positions together (``pixels``), which may lose a rare class, or for those of every class (``classes``).
     """
     if not 0 < alpha < 1:
         raise ConfigError(f"alpha must lie between 0 and 1, got {alpha}")

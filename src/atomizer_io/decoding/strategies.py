@@ -70,11 +70,11 @@ def zone_probe(predictor: Predictor, *, probes: int = 4, margin: float = 0.0, to
 def quadtree(
     predictor: Predictor, *, start: int = 32, probes: int = 4, margin: float = 0.0, tolerance: float = 0.0
 ) -> Prediction:
-    """Decode ``probes`` positions of each square of ``start`` pixels; where they do not agree, its quarters, and so on.
+    """Decode ``probes`` positions of each region of ``start`` pixels a side; where they disagree, of its quarters, …
 
-    The last squares are single pixels, so that at worst every pixel is decoded, once. Probes agree as in
-    :func:`zone_probe`. Rows and columns are halved alike for all squares of a level, so a level is the product of two
-    cuts, and the open squares are a mask over that product.
+    The last regions are single pixels, so that at worst every pixel is decoded, once. Probes agree as in
+    :func:`zone_probe`. Rows and columns are halved alike for all regions of a level, so a level is the product of two
+    cuts, and the open regions are a mask over that product.
     """
     check_probes(probes)
     if start < 1:
@@ -132,14 +132,14 @@ def _inside(cuts: Ints, part: Ints, axis: int, count: int) -> Ints:
     return np.asarray(np.minimum(first + (PROBES[:count, axis] * (last - first)).astype(np.int64), last - 1))
 
 
-def _of_pixels(of_squares: NDArray[Any], rows: Ints, columns: Ints) -> NDArray[Any]:
-    """Return a value per square as one per pixel, in one row."""
-    return of_squares.repeat(np.diff(rows), axis=0).repeat(np.diff(columns), axis=1).reshape(-1)
+def _of_pixels(of_regions: NDArray[Any], rows: Ints, columns: Ints) -> NDArray[Any]:
+    """Return a value per region as one per pixel, in one row."""
+    return of_regions.repeat(np.diff(rows), axis=0).repeat(np.diff(columns), axis=1).reshape(-1)
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way to decode: ``guide`` tells a predictor what to query, with ``usual`` settings or others worth trying.
+    """A way to decode: ``guide`` queries a predictor, with ``usual`` settings or ``settings`` worth trying.
 
     ``needs_grid``: it cannot decode lists of positions. ``flops`` counts what it computes beside the decoder.
     """

@@ -59,22 +59,22 @@ def predict_xarray(
         product = predict_raster(model, rasters, Path(folder) / "map.tif", layers=layers, **how)
         first = None if how.get("gsd_m") else images[how.get("like", 0)]
         files = {name: product.files[f"{name}.tif"] for name in ("map", *LAYERS) if f"{name}.tif" in product.files}
-        found = {}
+        maps = {}
         for name, path in files.items():
             opened: Any = rioxarray.open_rasterio(path)
             with opened:
-                found[name] = _like(opened.load(), first)
-    answer = found.pop("map").squeeze("band", drop=True).rename("prediction")
+                maps[name] = _like(opened.load(), first)
+    result = maps.pop("map").squeeze("band", drop=True).rename("prediction")
     if product.hectares:
-        answer.attrs |= {"classes": list(product.codes), "codes": list(product.codes.values())}
+        result.attrs |= {"classes": list(product.codes), "codes": list(product.codes.values())}
     if product.unit is not None:
-        answer.attrs["units"] = product.unit
+        result.attrs["units"] = product.unit
     if product.target is not None:
-        answer.attrs["long_name"] = product.target
-    if not found:
-        return answer
-    bands = {name: layer.rename(band=f"{name}_band") for name, layer in found.items()}
-    return xarray.Dataset({"map": answer, **bands})
+        result.attrs["long_name"] = product.target
+    if not maps:
+        return result
+    bands = {name: layer.rename(band=f"{name}_band") for name, layer in maps.items()}
+    return xarray.Dataset({"map": result, **bands})
 
 
 def _images(array: Any, day: Any, gsd: float | None) -> Iterator[tuple[Any, Any]]:
@@ -106,14 +106,14 @@ def _bands(image: Any) -> tuple[str, ...] | None:
     return tuple(names) if names and all(isinstance(name, str) for name in names) else None
 
 
-def _like(found: Any, first: Any) -> Any:
-    """Return ``found`` with the axes and coordinates of the array ``first``, so that the two can be combined."""
+def _like(layer: Any, first: Any) -> Any:
+    """Return ``layer`` with the axes and coordinates of the array ``first``, so that the two can be combined."""
     if first is None:
-        return found
+        return layer
     y, x = first.rio.y_dim, first.rio.x_dim
-    found = found.rename({"y": y, "x": x}) if (y, x) != ("y", "x") else found
+    layer = layer.rename({"y": y, "x": x}) if (y, x) != ("y", "x") else layer
     own = {axis: first[axis] for axis in (y, x) if axis in first.coords}
-    return found.isel(_reversed(first)).drop_vars([y, x], errors="ignore").assign_coords(own)
+    return layer.isel(_reversed(first)).drop_vars([y, x], errors="ignore").assign_coords(own)
 
 
 def _reversed(image: Any) -> dict[Any, slice]:

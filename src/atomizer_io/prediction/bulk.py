@@ -43,7 +43,7 @@ NOTES = {
 class Outcome:
     """The result of one of many predictions: a ``product``, an ``error``, or neither where it was finished before.
 
-    ``note`` says why an output that was there was computed again, or how one without a record was checked.
+    ``note`` is why an output that was there was computed again, or how one without a record was checked.
     """
 
     name: str
@@ -172,7 +172,7 @@ def check_name(name: str) -> None:
 
 
 def _mark(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from all others, by whatever name; None if there is none."""
+    """Return what identifies a file, by whatever name; None if there is none."""
     try:
         state = os.stat(path)
     except (OSError, ValueError):

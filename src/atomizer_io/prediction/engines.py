@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 AHEAD = 2  # tasks handed out per worker: enough to keep it busy, few enough to stay in memory
 RETRIES = 5  # of a task that Dask gave up since its workers died
-TIMEOUT_S = 20  # for a scheduler to answer
+TIMEOUT_S = 20  # for a scheduler to respond
 NAMES = ("local", "dask")
 
 
@@ -82,8 +82,8 @@ class ThisProcess:
 
 def keep_workers(engine: Engine) -> contextlib.AbstractContextManager[Any]:
     """Keep the workers of an engine between runs within this context, so that each loads a model only once."""
-    found: contextlib.AbstractContextManager[Any] = getattr(engine, "keep_workers", contextlib.nullcontext)()
-    return found
+    kept: contextlib.AbstractContextManager[Any] = getattr(engine, "keep_workers", contextlib.nullcontext)()
+    return kept
 
 
 class Processes:

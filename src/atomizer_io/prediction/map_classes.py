@@ -31,7 +31,7 @@ class MapClasses:
 
     @classmethod
     def of(cls, task_spec: TaskSpec) -> MapClasses | None:
-        """Return the classes that a model maps, None where it maps a quantity."""
+        """Return the classes that a model maps, None where it maps a regression target."""
         return None if task_spec.regression else cls(task_spec.names, task_spec.codes)
 
     @property
@@ -62,9 +62,9 @@ class MapClasses:
         """Return the codes of numbers of classes, which are NaN without data."""
         dtype, nodata = self.kind
         known = np.isfinite(numbers)
-        found = np.full(numbers.shape, nodata, dtype)
-        found[known] = np.array(self.codes, dtype)[numbers[known].astype(np.int64)]
-        return found
+        codes = np.full(numbers.shape, nodata, dtype)
+        codes[known] = np.array(self.codes, dtype)[numbers[known].astype(np.int64)]
+        return codes
 
     def colour_table(self) -> dict[int, tuple[int, int, int, int]] | None:
         """Return the colours as a GeoTIFF stores them; None where it cannot: :meth:`described` has them then."""

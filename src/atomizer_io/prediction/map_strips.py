@@ -29,7 +29,7 @@ Array = NDArray[Any]
 class MapStrips:
     """The strips of a map in a folder of parts: one between the starts of any two rows of windows.
 
-    Outputs of a window are (H, W, C [+ K] + 1): the last number says whether anything was observed, and ``kinds`` are
+    Outputs of a window are (H, W, C [+ K] + 1): the last number is whether anything was observed, and ``kinds`` are
     the (sensor, name) of the K channels whose attention is among them. A window without any is (0,).
     """
 

@@ -33,7 +33,7 @@ class Plan:
 
     @property
     def mark(self) -> bytes:
-        """The digest that tells this plan from others."""
+        """The digest that identifies this plan."""
         return hashlib.blake2b(json.dumps([self.inputs, self.settled]).encode(), digest_size=16).digest()
 
 
@@ -53,12 +53,12 @@ def check_same(stored: Mapping[str, Any], plan: Plan, folder: Path) -> None:
     """Refuse to continue with the parts of another plan, and say what differs."""
     wanted = json.loads(plan.text())
     found = list(_differences(stored["inputs"], wanted["inputs"]))[:1]
-    settled = list(_differences(stored["settled"], wanted["settled"]))
-    if settled:
-        found += list(_differences(stored["options"], wanted["options"])) or settled[:1]
+    different = list(_differences(stored["settled"], wanted["settled"]))
+    if different:
+        found += list(_differences(stored["options"], wanted["options"])) or different[:1]
     if found:
-        said = "; ".join(f"{key} was {_short(before)}, now it is {_short(now)}" for key, before, now in found)
-        raise ConfigError(f"cannot continue with {folder}: {said}; --overwrite starts again")
+        text = "; ".join(f"{key} was {_short(before)}, now it is {_short(now)}" for key, before, now in found)
+        raise ConfigError(f"cannot continue with {folder}: {text}; --overwrite starts again")
 
 
 def _differences(stored: Any, wanted: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -99,9 +99,9 @@ def depths(task_spec: TaskSpec, layers: Sequence[str], kinds: int) -> dict[str, 
     return {"map": 1, **{name: own[name] for name in LAYERS if name in layers}}
 
 
-def layered(answers: Array, task_spec: TaskSpec, layers: Sequence[str]) -> Array:
-    """Turn answers (H, W, C [+ K] + 1) into the numbers that are stored, (H, W, depth) float32; NaN is no data."""
-    probabilities, rest, seen = np.split(answers, [task_spec.num_outputs, answers.shape[-1] - 1], axis=-1)
+def layered(outputs: Array, task_spec: TaskSpec, layers: Sequence[str]) -> Array:
+    """Turn outputs (H, W, C [+ K] + 1) into the numbers that are stored, (H, W, depth) float32; NaN is no data."""
+    probabilities, rest, seen = np.split(outputs, [task_spec.num_outputs, outputs.shape[-1] - 1], axis=-1)
     seen = seen[..., 0] > 0.5
     if task_spec.task == "regression":
         columns = [probabilities]
@@ -133,7 +133,7 @@ def write(
 ) -> dict[str, Any]:
     """Write the strips into the files of the map; return what is known of the map as a whole.
 
-    ``model`` says which model made the map: its name and its seal.
+    ``model`` is the model that made the map: its name and its seal.
     """
     names = task_spec.names
     bands = {

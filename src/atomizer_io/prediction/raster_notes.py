@@ -46,26 +46,26 @@ def other_pixels(task_spec: TaskSpec, source: RasterSource) -> str | None:
 def doubles(sources: Sequence[RasterSource], images: Sequence[Image]) -> Iterator[str]:
     """Yield a sentence for each two rasters that show the same channels twice; ``images`` are samples of them."""
     marks = [hashlib.blake2b(image.values_CP.tobytes(), digest_size=12).digest() for image in images]
-    for (one, mark), (other, mark_of_other) in itertools.combinations(zip(sources, marks, strict=True), 2):
-        if not {(c.sensor, c.name) for c in one.channels} & {(c.sensor, c.name) for c in other.channels}:
+    for (first, mark), (second, second_mark) in itertools.combinations(zip(sources, marks, strict=True), 2):
+        if not {(c.sensor, c.name) for c in first.channels} & {(c.sensor, c.name) for c in second.channels}:
             continue
-        same = (mark, one.shape, one.transform) == (mark_of_other, other.shape, other.transform)
-        if same or one.path.samefile(other.path):
-            what = "is given twice" if one.path == other.path else f"and {other.path.name} hold the same values"
-            yield f"{one.path.name} {what}: what it shows counts twice; leave one out"
-        elif one.date is not None and one.date == other.date and shared(one, other) > SAME_PLACE:
+        same = (mark, first.shape, first.transform) == (second_mark, second.shape, second.transform)
+        if same or first.path.samefile(second.path):
+            what = "is given twice" if first.path == second.path else f"and {second.path.name} hold the same values"
+            yield f"{first.path.name} {what}: what it shows counts twice; leave one out"
+        elif first.date is not None and first.date == second.date and shared(first, second) > SAME_PLACE:
             yield (
-                f"{one.path.name} and {other.path.name} are of the same sensor, place and date ({one.date}): leave one "
-                "out, or correct its date (--date)"
+                f"{first.path.name} and {second.path.name} are of the same sensor, place and date ({first.date}): "
+                "leave one out, or correct its date (--date)"
             )
 
 
-def shared(one: RasterSource, other: RasterSource) -> float:
+def shared(first: RasterSource, second: RasterSource) -> float:
     """Return the share of the smaller of two rasters that the other covers."""
-    x, y = outline(one.bounds, one.crs, other.crs)
+    x, y = outline(first.bounds, first.crs, second.crs)
     if not np.isfinite([x, y]).all():
         return 0.0
-    west, south, east, north = other.bounds
+    west, south, east, north = second.bounds
     sides = [(x.min(), x.max(), west, east), (y.min(), y.max(), south, north)]
     common = [max(0.0, min(high, last) - max(low, first)) for low, high, first, last in sides]
     return float(

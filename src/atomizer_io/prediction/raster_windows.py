@@ -27,7 +27,7 @@ class RasterWindow:
 
     @property
     def name(self) -> str:
-        """The name of the file of its answers."""
+        """The name of the file of its outputs."""
         return f"window-{self.row:05d}-{self.column:05d}"
 
 
@@ -87,7 +87,7 @@ class WindowLayout:
 
 
 def starts(length: int, size: int, overlap: float) -> tuple[int, ...]:
-    """Return where windows begin, evenly spread from end to end."""
+    """Return where windows begin, evenly from end to end."""
     if length <= size:
         return (0,)
     stride = max(1, math.floor(size * (1 - overlap) + 1e-9))
@@ -100,9 +100,9 @@ def ramp(size: int) -> NDArray[np.float32]:
     return ramp_at(np.arange(size, dtype=np.float64) + 0.5, size)
 
 
-def ramp_at(place: NDArray[Any], size: int) -> NDArray[np.float32]:
+def ramp_at(position: NDArray[Any], size: int) -> NDArray[np.float32]:
     """Return the weight at any position in a window, given in pixels from its edge."""
-    return np.asarray(np.sin(np.pi * place / size) ** 2 + 1e-3, dtype=np.float32)
+    return np.asarray(np.sin(np.pi * position / size) ** 2 + 1e-3, dtype=np.float32)
 
 
 def _covering(begins: tuple[int, ...], sizes: tuple[int, ...], first: int, last: int) -> range:

@@ -105,7 +105,7 @@ def observed(scene: RasterScene, window: RasterWindow) -> tuple[LocalFrame, Grid
 
 
 def predict_window(scene: RasterScene, window: RasterWindow) -> WindowOutputs:
-    """Return the outputs (H, W, C [+ K] + 1) of one window; the last number says whether anything was observed.
+    """Return the outputs (H, W, C [+ K] + 1) of one window; the last number is whether anything was observed.
 
     Where nothing was observed in all of it, there are none: (0,).
     """

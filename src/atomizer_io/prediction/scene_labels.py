@@ -167,8 +167,8 @@ def atoms_of(sources: Sequence[RasterSource]) -> AtomSet:
     """Return what the rasters of a scene observed, around the middle of the first."""
     first = map_grid_of(sources[0], None)
     frame, _ = first.frame(0, 0, first.height, first.width)
-    found = [source.atoms(frame, box_of(source, frame)) for source in sources]
-    atoms = functools.reduce(operator.add, (part for part in found if part is not None), AtomSet())
+    parts = [source.atoms(frame, box_of(source, frame)) for source in sources]
+    atoms = functools.reduce(operator.add, (part for part in parts if part is not None), AtomSet())
     if not atoms.num_atoms:
         raise DataError(sources[0].path, "has no valid measurement: everything is nodata, NaN or masked")
     return atoms

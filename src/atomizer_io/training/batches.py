@@ -1,20 +1,26 @@
-"""What a loader hands over: samples with what was prepared of them; in evaluation, small ones together."""
+"""Batches: samples with their prepared inputs, how loader workers send them, and how evaluation groups small ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+import io
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.utils.data
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Skipped
+from atomizer_io.errors import AtomizerError
 from atomizer_io.models.base import Model
 from atomizer_io.training.draws import Draw
 
-GROUP = 32_000  # measurements and asked positions that are evaluated at once, unless a single sample has more
+GROUP = 32_000  # measurements and queries that are evaluated at once, unless a single sample has more
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,18 +41,13 @@ class Batch:
         return len(self.samples) + len(self.skipped)
 
     @property
-    def targets(self) -> list[Tensor]:
-        """The targets of the samples, one tensor each."""
-        return [sample.target for sample in self.samples]
-
-    @property
     def num_atoms(self) -> int:
         """The number of atoms of all samples."""
         return sum(sample.atoms.num_atoms for sample in self.samples)
 
     @property
     def size(self) -> int:
-        """What a model has to hold: measurements, with those that are absent at a site, and positions to answer at."""
+        """What a model has to hold: measurements, with those that are absent at a site, and queries."""
         values = sum(acquisition.values.numel() for sample in self.samples for acquisition in sample.atoms)
         return values + sum(len(sample.queries) for sample in self.samples if sample.queries is not None)
 
@@ -55,24 +56,24 @@ class Batch:
         return Batch(self.samples[:count], self.inputs[:count], [], self.draws[:count])
 
     def target(self, device: torch.device) -> Tensor:
-        """Return the targets of all samples in one row."""
+        """Return the targets of all samples, concatenated (M,)."""
         return torch.cat([sample.target.reshape(-1) for sample in self.samples]).to(device)
 
-    def answers(self, model: Model) -> Tensor:
-        """Return what ``model`` answers for all targets, in the same row: (M, outputs)."""
-        found = model.predict(self.inputs)
-        return torch.cat(found) if model.task_spec.dense else torch.stack(found)
+    def outputs(self, model: Model) -> Tensor:
+        """Return the outputs of ``model`` for all targets, concatenated (M, outputs)."""
+        by_sample = model.predict(self.inputs)
+        return torch.cat(by_sample) if model.task_spec.dense else torch.stack(by_sample)
 
-    def apart(self, answers: Tensor) -> list[Tensor]:
-        """Return the parts of :meth:`answers` that belong to each sample."""
-        return list(answers.split([target.numel() for target in self.targets]))
+    def by_sample(self, outputs: Tensor) -> list[Tensor]:
+        """Return the parts of :meth:`outputs` that belong to each sample."""
+        return list(outputs.split([sample.target.numel() for sample in self.samples]))
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
-    """Return one batch of all samples of some, in their order."""
+    """Return one batch of all samples of several batches, in their order."""
     return Batch(
         [sample for batch in batches for sample in batch.samples],
-        [each for batch in batches for each in batch.inputs],
+        [inputs for batch in batches for inputs in batch.inputs],
         [item for batch in batches for item in batch.skipped],
         [draw for batch in batches for draw in batch.draws],
     )
@@ -99,3 +100,89 @@ class Grouped:
             held += own
         if group:
             yield joined(group)
+
+
+ALIGNMENT = 64  # bytes: what vector instructions like
+SMALL = 64 << 10  # bytes: sooner copied than kept as an open file
+NUMPY_LACKS = (torch.bfloat16, torch.complex32)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Any object: a pickle without the numbers, and all numbers in one tensor, cut at ``ends``."""
+
+    pickled: bytes
+    numbers: Tensor
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    def unpack(self) -> Any:
+        """Return the object; its tensors share the memory of the one tensor, or of a copy where it is small.
+
+        Memory from a worker is an open file, of which a process may have about a thousand: small objects are kept by
+        the hundred.
+        """
+        numbers = self.numbers.clone() if self.numbers.nbytes <= SMALL else self.numbers
+        memory = numbers.numpy().data
+        return pickle.loads(self.pickled, buffers=[memory[a:b] for a, b in zip(self.starts, self.ends, strict=True)])
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles tensors as arrays, whose numbers pickle can keep apart."""
+
+    def reducer_override(self, thing: Any) -> Any:
+        """Say how a tensor is pickled; leave all else to pickle."""
+        if type(thing) is Tensor and thing.device.type == "cpu" and thing.dtype not in NUMPY_LACKS:
+            return torch.from_numpy, (thing.detach().numpy(),)
+        return NotImplemented
+
+
+def pack(thing: Any) -> Packed:
+    """Pack an object with tensors inside."""
+    buffers: list[pickle.PickleBuffer] = []
+    stream = io.BytesIO()
+    _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(thing)
+    starts, ends, at = [], [], 0
+    for buffer in buffers:
+        starts.append(at)
+        ends.append(at + buffer.raw().nbytes)
+        at = -(-ends[-1] // ALIGNMENT) * ALIGNMENT
+    numbers = torch.empty(at, dtype=torch.uint8)
+    memory = numbers.numpy().data
+    for buffer, start, end in zip(buffers, starts, ends, strict=True):
+        memory[start:end] = buffer.raw()
+    return Packed(stream.getvalue(), numbers, tuple(starts), tuple(ends))
+
+
+class _PackInWorker:
+    """A collate function whose results are packed where another process will receive them."""
+
+    def __init__(self, collate: Callable[[Sequence[Any]], Any]) -> None:
+        self.collate = collate
+
+    def __call__(self, items: Sequence[Any]) -> Any:
+        """Collate, and pack if this is a worker."""
+        batch = self.collate(items)
+        return batch if torch.utils.data.get_worker_info() is None else pack(batch)
+
+
+@contextlib.contextmanager
+def explained_worker_death(advice: str) -> Iterator[None]:
+    """Turn the death of a loader worker, which torch reports at any time, into an error with ``advice``."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        raise AtomizerError(f"a loader worker died, probably out of memory: {advice}") from error
+
+
+class PackingLoader(DataLoader[Any]):
+    """A data loader whose workers send each batch in one block of memory; all options are those of ``DataLoader``."""
+
+    def __init__(self, dataset: Any, *, collate_fn: Callable[[Sequence[Any]], Any], **options: Any) -> None:
+        super().__init__(dataset, collate_fn=_PackInWorker(collate_fn), **options)
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        for item in super().__iter__():
+            yield item.unpack() if isinstance(item, Packed) else item

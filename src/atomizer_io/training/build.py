@@ -1,4 +1,4 @@
-"""What the training data say, and the model for them: statistics, class weights, channels, dates."""
+"""The training data inspected, and the model built for them: statistics, class weights, channels, dates."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from atomizer_io.progress import watched
 from atomizer_io.training.config import EVEN, FROM_DATA, MEASURED, PUBLISHED, Run
 from atomizer_io.training.data import ResumableLoader
 from atomizer_io.training.draws import Draws, generator
-from atomizer_io.training.evaluate import check_answers, check_channels
-from atomizer_io.training.objective import weights_of_counts
+from atomizer_io.training.evaluate import check_channels, check_task
+from atomizer_io.training.losses import class_weights_of_counts
 
 INITIALISED = 32  # samples from which weights are initialised
 FEW_VALUES = 1000  # of a channel: its measured statistics are not believed where there are published ones
 POWERS = {"balanced": 1.0, "sqrt": 0.5}  # of how rare a class is, for its weight
-FAR_MEAN, FAR_SPREAD = 1.0, 2.0  # means apart by more than a spread, spreads by more than this factor
+FAR_MEAN, FAR_STD = 1.0, 2.0  # means apart by more than a standard deviation, deviations by more than this factor
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """Statistics and a summary of some samples of the training data."""
+class Inspection:
+    """Statistics and a summary of some training samples."""
 
     statistics: Statistics
     summary: Summary
@@ -44,8 +44,8 @@ class Looked:
         return self.summary.several_days
 
 
-def look(run: Run, train: Dataset, progress: bool = False) -> Looked:
-    """Look at some training samples, drawn at random; the statistics are theirs or those of a file that is named."""
+def inspect(run: Run, train: Dataset, progress: bool = False) -> Inspection:
+    """Inspect some training samples, drawn at random; the statistics are theirs or those of a file that is named."""
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(run.seed))[: max(1, run.data.measure)]
     samples: Iterator[Any] = (train[i] for i in order.tolist())
     shown = watched(samples, len(order), title="statistics", unit=" samples", show=progress, stay=False)
@@ -54,7 +54,7 @@ def look(run: Run, train: Dataset, progress: bool = False) -> Looked:
     if not found.samples:
         raise AtomizerError(f"{train!r}: none of {len(order)} training samples could be read: {found.skipped[0]}")
     named = run.data.statistics not in (None, MEASURED, PUBLISHED)
-    return Looked(Statistics.load(str(run.data.statistics)) if named else found, summary)
+    return Inspection(Statistics.load(str(run.data.statistics)) if named else found, summary)
 
 
 def described(run: Run, train: Dataset, found: Statistics) -> tuple[Channel, ...]:
@@ -73,16 +73,16 @@ def described(run: Run, train: Dataset, found: Statistics) -> tuple[Channel, ...
     return tuple(chosen(channel, count) for channel, count in zip(found.channels, found.counts, strict=True))
 
 
-def notes_of(run: Run, train: Dataset, looked: Looked) -> list[str]:
+def notes_of(run: Run, train: Dataset, inspection: Inspection) -> list[str]:
     """Return notes on the data that somebody who starts this training should read."""
-    found = looked.statistics
+    found = inspection.statistics
     notes = [
-        f"class {name!r} does not occur in the {found.samples} training samples that were looked at"
+        f"class {name!r} does not occur in the {found.samples} training samples that were inspected"
         for name, count in zip(train.info.classes, found.classes, strict=False)
         if not count
     ]
-    if looked.summary.days and not looked.dates:
-        several = " of a sensor" if len(looked.summary.days) > 1 else ""
+    if inspection.summary.days and not inspection.dates:
+        several = " of a sensor" if len(inspection.summary.days) > 1 else ""
         notes.append(f"all training samples{several} are of one day of the year, so dates are not used")
     published = {(c.sensor, c.name): c for c in train.channels}
     apart = {c: by for c in found.channels if (by := far_apart(c, published.get((c.sensor, c.name))))}
@@ -103,28 +103,32 @@ def far_apart(measured: Channel, published: Channel | None) -> float:
     if published is None or published.mean is None or not published.std or measured.mean is None:
         return 0.0
     ratio = (measured.std or 0.0) / published.std
-    spreads = max(ratio, 1 / ratio) / FAR_SPREAD if ratio else math.inf
+    stds = max(ratio, 1 / ratio) / FAR_STD if ratio else math.inf
     means = abs(measured.mean - published.mean) / published.std / FAR_MEAN
-    return found if (found := max(spreads, means)) > 1 else 0.0
+    return found if (found := max(stds, means)) > 1 else 0.0
 
 
 def _numbers(channel: Channel) -> str:
     return f"{channel.mean:.4g} ± {channel.std or 0.0:.3g}"
 
 
-def build(run: Run, train: Dataset, looked: Looked) -> Model:
+def build(run: Run, train: Dataset, inspection: Inspection) -> Model:
     """Build the model that the settings name for the task of the data, or load the one to begin from."""
+    if run.training.query_sampling != EVEN and not train.info.classes:
+        raise ConfigError("training.query_sampling: the target is a quantity, which has no classes; use even")
     if run.model.start is None:
-        model: Model = create_model(run.model.preset, task_spec=task_spec_of(run, train, looked), **run.model.settings)
+        model: Model = create_model(
+            run.model.preset, task_spec=task_spec_of(run, train, inspection), **run.model.settings
+        )
     else:
         if run.model.settings:
             raise ConfigError(
                 f"model.settings ({listed(run.model.settings)}) cannot change the saved model {run.model.start}, which "
                 "keeps its own: set model.settings={} to begin from it, or leave model.start out"
             )
-        model = started(run, run.model.start, train, looked)
-        check_answers(model, train.info, task_of(train, looked))
-        check_channels(model, looked.statistics.channels, train.info.name)
+        model = started(run, run.model.start, train, inspection)
+        check_task(model, train.info, task_of(train, inspection))
+        check_channels(model, inspection.statistics.channels, train.info.name)
         codes = {"class_codes": train.info.codes, "label_codes": train.info.label_codes}
         model.task_spec = model.task_spec.replace(**codes)  # products have those of the new labels
     cost = costs_of(run, model)[-1]
@@ -140,50 +144,50 @@ def initialise(run: Run, model: Model, loader: ResumableLoader) -> None:
     """
     if run.training.initialisation != FROM_DATA or run.model.start is not None:
         return
-    batches = Draws(len(loader.drawn), 1, run.seed, round=min(INITIALISED, len(loader.drawn)))
-    inputs = [part for draws in batches for part in loader.gather([loader.drawn[draw] for draw in draws]).inputs]
+    batches = Draws(len(loader.samples), 1, run.seed, round=min(INITIALISED, len(loader.samples)))
+    inputs = [part for draws in batches for part in loader.collate([loader.samples[draw] for draw in draws]).inputs]
     if inputs:
         torch.manual_seed(generator(run.seed, "initialisation").initial_seed())
         model.initialise(inputs)
 
 
-def task_of(train: Dataset, looked: Looked) -> str:
+def task_of(train: Dataset, inspection: Inspection) -> str:
     """Return the task of the training data; a quantity is of scenes where the samples ask about no positions."""
     task = train.info.task
-    return "scene_regression" if task == "regression" and not any(looked.summary.queries) else task
+    return "scene_regression" if task == "regression" and not any(inspection.summary.queries) else task
 
 
-def inputs_of(run: Run, train: Dataset, looked: Looked) -> tuple[Channel, ...]:
+def inputs_of(run: Run, train: Dataset, inspection: Inspection) -> tuple[Channel, ...]:
     """Return the channels that the model is made for.
 
     A model that reads only channels it was made for also gets those that the dataset is known to have: a rare sensor
-    need not be among the samples that were looked at.
+    need not be among the samples that were inspected.
     """
-    found = described(run, train, looked.statistics)
+    found = described(run, train, inspection.statistics)
     if preset(run.model.preset)[0].capabilities.new_channels:
         return found
     names = {(channel.sensor, channel.name) for channel in found}
     return found + tuple(channel for channel in train.channels if (channel.sensor, channel.name) not in names)
 
 
-def shows_all(run: Run, looked: Looked, channels: Iterable[Channel]) -> bool:
+def shows_all(run: Run, inspection: Inspection, channels: Iterable[Channel]) -> bool:
     """Whether a training always shows all of these channels, so that nothing is learned of doing without any."""
-    return not run.training.channel_dropout.hide and {(c.sensor, c.name) for c in channels} <= looked.summary.in_all
+    return not run.training.channel_dropout.hide and {(c.sensor, c.name) for c in channels} <= inspection.summary.in_all
 
 
-def shown_fields(run: Run, looked: Looked) -> tuple[str, ...]:
+def shown_fields(run: Run, inspection: Inspection) -> tuple[str, ...]:
     """Return the site fields that a training always shows, so that nothing is learned of doing without them."""
     if run.training.point_augmentation.field_dropout:
         return ()
-    found = looked.statistics.fields
-    return tuple(name for name in found if name in looked.summary.fields_in_all and found[name][1] > 0)
+    found = inspection.statistics.fields
+    return tuple(name for name in found if name in inspection.summary.fields_in_all and found[name][1] > 0)
 
 
-def task_spec_of(run: Run, train: Dataset, looked: Looked) -> TaskSpec:
+def task_spec_of(run: Run, train: Dataset, inspection: Inspection) -> TaskSpec:
     """Return what the training data ask: task, outputs, class names, channels and statistics are theirs."""
-    info, found, channels = train.info, looked.statistics, inputs_of(run, train, looked)
+    info, found, channels = train.info, inspection.statistics, inputs_of(run, train, inspection)
     task_spec = TaskSpec(
-        task=task_of(train, looked),
+        task=task_of(train, inspection),
         num_outputs=info.num_outputs,
         class_names=info.classes,
         class_codes=info.codes,
@@ -191,15 +195,15 @@ def task_spec_of(run: Run, train: Dataset, looked: Looked) -> TaskSpec:
         target_name=info.target_name,
         target_unit=info.unit,
         channels=channels,
-        complete=shows_all(run, looked, channels),
+        complete=shows_all(run, inspection, channels),
         fields=found.fields,
-        complete_fields=shown_fields(run, looked),
+        complete_fields=shown_fields(run, inspection),
         point_density=found.density,
         thinning=run.training.point_augmentation.thinning,
-        dates=looked.dates,
+        dates=inspection.dates,
         extent_m=info.extent_m or None,
-        pixel_m=None if looked.summary.points else looked.summary.pixel_m,
-        timesteps=tuple(sorted(looked.summary.timesteps)),
+        pixel_m=None if inspection.summary.points else inspection.summary.pixel_m,
+        timesteps=tuple(sorted(inspection.summary.timesteps)),
     )
     if task_spec.regression and found.target is not None:
         task_spec = task_spec.replace(target_mean=found.target[0], target_std=found.target[1] or 1.0)
@@ -219,7 +223,7 @@ def costs_of(run: Run, model: Model) -> list[Cost]:
     return [replace(usual, atoms_per_latent=kappa, budget=budget) for kappa, budget in pairs]
 
 
-def started(run: Run, source: str, train: Dataset, looked: Looked) -> Model:
+def started(run: Run, source: str, train: Dataset, inspection: Inspection) -> Model:
     """Return a saved model to train on.
 
     It uses dates if it did before, or if the training data have several. It has always been shown all of its channels,
@@ -227,10 +231,10 @@ def started(run: Run, source: str, train: Dataset, looked: Looked) -> Model:
     """
     model: Model = load_model(source)
     old = model.task_spec
-    whole = old.complete and shows_all(run, looked, old.channels)
-    shown = {*shown_fields(run, looked)}
+    whole = old.complete and shows_all(run, inspection, old.channels)
+    shown = {*shown_fields(run, inspection)}
     task_spec = old.replace(
-        dates=old.dates or looked.dates,
+        dates=old.dates or inspection.dates,
         complete=whole,
         complete_fields=tuple(name for name in old.complete_fields if name in shown),
         thinning=min(old.thinning, run.training.point_augmentation.thinning),
@@ -242,7 +246,7 @@ def started(run: Run, source: str, train: Dataset, looked: Looked) -> Model:
     return model.train()
 
 
-def weights_of(run: Run, train: Dataset, found: Statistics) -> Tensor | None:
+def class_weights(run: Run, train: Dataset, found: Statistics) -> Tensor | None:
     """Return the class weights that the settings ask for, or None; what classes occur was counted in ``found``."""
     wanted, classes = run.training.class_weights, train.info.classes
     if wanted is None or wanted == "none":
@@ -250,15 +254,9 @@ def weights_of(run: Run, train: Dataset, found: Statistics) -> Tensor | None:
     if not classes:
         raise ConfigError("training.class_weights: the target is a quantity, which has no classes")
     if isinstance(wanted, str) and wanted in POWERS:
-        return weights_of_counts(found.classes[: len(classes)], POWERS[wanted])
+        return class_weights_of_counts(found.classes[: len(classes)], POWERS[wanted])
     if isinstance(wanted, list | tuple) and len(wanted) == len(classes):
         return torch.tensor([float(weight) for weight in wanted])
     raise ConfigError(
         f"training.class_weights is {wanted!r}; use none, {', '.join(POWERS)}, or a list of {len(classes)} numbers"
     )
-
-
-def check_sampling(run: Run, train: Dataset) -> None:
-    """Refuse to ask by classes where the target is a quantity."""
-    if run.training.query_sampling != EVEN and not train.info.classes:
-        raise ConfigError("training.query_sampling: the target is a quantity, which has no classes; use even")

@@ -1,4 +1,4 @@
-"""What happens beside the steps: saving state, keeping the best model, stopping in time, drawing predictions."""
+"""Lightning callbacks: saving the state, keeping the best model, stopping in time, drawing predictions, progress."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from torch import Tensor
 from atomizer_io.data.sample import Sample
 from atomizer_io.durable import append_line, publish
 from atomizer_io.models.storage import SAVING
+from atomizer_io.progress import aim, progress_bar
 from atomizer_io.texts import parse_json, write_text
 from atomizer_io.training.data import ResumableLoader
-from atomizer_io.training.interrupts import Interrupts
+from atomizer_io.training.folder import BEST, HISTORY, LAST
 from atomizer_io.training.metrics import better
-from atomizer_io.training.plan import Plan
+from atomizer_io.training.schedule import OpenSchedule
 from atomizer_io.training.state import STATE
+from atomizer_io.training.stopping import Interrupts, Timing, clock
 from atomizer_io.training.task import Task
-from atomizer_io.training.timing import Timing
-
-BEST, LAST, HISTORY = "best", "last", "history.jsonl"
 
 
 class SaveState(Callback):
     """Writes the training state every so many steps and after each validation; the file is always a whole one.
 
-    After the last step of a round (an epoch, or the steps between two validations) it waits until the validation that
-    follows is over: a run that is killed in between goes back to the state before, and so makes that validation again.
-    How far the loader got is part of the state: Lightning itself restores that in the middle of a round, but not at
-    its end. With accumulated batches nothing is saved or stopped before the optimizer has stepped: gradients that wait
-    for their step are not part of the state. ``steps`` is the length of the run, if it is known, and ``timing`` says
-    when it stops before, to be resumed. The last step is always followed by a validation. ``interrupts`` stop the run
-    after the step, or the validation, in which they come.
+    After the last step of an interval (an epoch, or the steps between two validations) it waits until the validation
+    is over: a run that is killed in between goes back to the state before, and so makes that validation again. How
+    far the loader got is part of the state: Lightning itself restores that in the middle of an interval, but not at
+    its end. With accumulated batches nothing is saved or stopped before the optimizer has stepped: gradients that
+    wait for their step are not part of the state. ``steps`` is the length of the run, if it is known, and ``timing``
+    decides when it stops before, to be resumed. The last step is always followed by a validation. ``interrupts`` stop
+    the run after the step, or the validation, in which they come.
     """
 
     def __init__(
@@ -43,17 +42,16 @@ class SaveState(Callback):
         folder: Path,
         loader: ResumableLoader,
         every: int,
-        *,
         steps: int | None = None,
         timing: Timing | None = None,
-        plan: Plan | None = None,
+        schedule: OpenSchedule | None = None,
         interrupts: Interrupts | None = None,
     ) -> None:
         self.folder, self.loader, self.every = folder, loader, every
-        self.steps, self.timing, self.plan = steps, timing, plan
+        self.steps, self.timing, self.schedule = steps, timing, schedule
         self.interrupts = interrupts or Interrupts()
         self.saved, self.step, self.stored = 0, 0, False
-        self.late, self.cut = False, False  # time is up; the round was cut short
+        self.late, self.cut = False, False  # time is up; the interval was cut short
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
         """Train no further where the stored state is that of the last step."""
@@ -61,7 +59,7 @@ class SaveState(Callback):
             trainer.should_stop = True
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Note at which step the run begins or goes on; save where it begins."""
+        """Save the state where the run begins."""
         self.saved = self.step = trainer.global_step
         if not self.stored:
             self.save(trainer)
@@ -72,19 +70,19 @@ class SaveState(Callback):
         self.interrupts.listen()
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-        """Save the state, or stop the run, when it is time in the middle of a round."""
+        """Save the state, or stop the run, when it is time in the middle of an interval."""
         if trainer.global_step == self.step:
             return
         self.step = trainer.global_step
-        late = self.plan is None and self.timing is not None and self.timing.steps_end
-        self.late, asked = trainer.strategy.broadcast((late, self.interrupts.asked))
-        stops = self.late or asked
+        late = self.schedule is None and self.timing is not None and self.timing.steps_end
+        self.late, interrupted = trainer.strategy.broadcast((late, self.interrupts.pending))
+        stops = self.late or interrupted
         ends = trainer.should_stop or self.step == self.steps
         last = ends or index + 1 == trainer.num_training_batches
-        cools = self.plan is not None and self.plan.begun == self.step
+        cools = self.schedule is not None and self.schedule.begun == self.step
         if not last and (stops or cools or self.step // self.every > self.saved // self.every):
             self.save(trainer)
-        if ends:  # Lightning validates before it stops, if the round is one to validate after
+        if ends:  # Lightning validates before it stops, if the interval is one to validate after
             trainer.should_stop, trainer.check_val_every_n_epoch = True, 1
         elif stops:
             trainer.should_stop, self.cut = True, not last
@@ -92,11 +90,11 @@ class SaveState(Callback):
                 trainer.limit_val_batches = 0
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-        """Save the state at the end of a round, unless it was cut short: then the state in its middle counts."""
+        """Save the state at the end of an interval, unless it was cut short: then the state in its middle counts."""
         if not self.cut:
-            self.loader.place = 0  # where the run ended before the round did, another begins if it goes on
+            self.loader.place = 0  # where the run ended before the interval did, another begins if it goes on
             self.save(trainer)
-        if trainer.strategy.broadcast(self.interrupts.asked):
+        if trainer.strategy.broadcast(self.interrupts.pending):
             trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -118,62 +116,57 @@ class SaveState(Callback):
         self.saved = trainer.global_step
 
 
-class FollowPlan(Callback):
-    """Tells the plan of an open run what was done, and stops the run when the plan has ended."""
+class FollowSchedule(Callback):
+    """Reports steps and validations to the ``schedule`` of an open run, which stops it, and times to ``timing``."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.step, self.began = plan, 0, 0.0
+    def __init__(self, schedule: OpenSchedule | None, timing: Timing | None = None) -> None:
+        self.schedule, self.timing, self.step, self.began = schedule, timing, 0, 0.0
+
+    @property
+    def state_key(self) -> str:
+        """The name of its part of a training state, as earlier versions wrote it."""
+        return "FollowSchedule"
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
-        """Train no further where the stored plan has ended."""
-        trainer.should_stop = not self.plan.resume()
+        """Train no further where the stored schedule has ended."""
+        if self.schedule is not None:
+            trainer.should_stop = not self.schedule.resume()
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Note at which step the run begins or goes on."""
+        """Record the step at which the run begins or goes on."""
         self.step = trainer.global_step
-        self.plan.start(self.step)
+        if self.schedule is not None:
+            self.schedule.start(self.step)
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-        """Ask the plan after each step whether the run goes on; what its clock says is what that of the first says."""
-        if trainer.global_step == self.step:
+        """Let the schedule decide after each step whether the run goes on; the clock of the first process counts."""
+        if self.schedule is None or trainer.global_step == self.step:
             return
         self.step = trainer.global_step
-        self.plan.stepped(self.step, bool(trainer.strategy.broadcast(self.plan.nearly_over(self.step))))
-        trainer.should_stop = self.plan.ended
+        self.schedule.stepped(self.step, bool(trainer.strategy.broadcast(self.schedule.nearly_over(self.step))))
+        trainer.should_stop = self.schedule.ended
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
-        """Note when a validation began."""
+        """Record when a validation began."""
         self.began = time.monotonic()
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
-        """Tell the plan the score of a validation."""
+        """Report the score and the time of a validation, with drawing its figures and saving its models."""
         assert isinstance(module, Task)
-        if module.latest:
-            score = float(module.latest[module.scores.main])
-            self.plan.validated(trainer.global_step, score, time.monotonic() - self.began)
+        seconds = time.monotonic() - self.began
+        if self.schedule is not None and module.latest:
+            self.schedule.validated(trainer.global_step, float(module.latest[module.scores.main]), seconds)
+        if self.timing is not None:
+            self.timing.validated(seconds)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the plan so far, to be stored with the training state."""
-        return self.plan.state_dict()
+        """Return the schedule so far, to be stored with the training state."""
+        return {} if self.schedule is None else self.schedule.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with the plan of a stored state."""
-        self.plan.load_state_dict(state)
-
-
-class TimeValidations(Callback):
-    """Measures how long validations take."""
-
-    def __init__(self, timing: Timing) -> None:
-        self.timing, self.began = timing, 0.0
-
-    def on_validation_start(self, trainer: Any, module: Any) -> None:
-        """Note when a validation began."""
-        self.began = time.monotonic()
-
-    def on_validation_end(self, trainer: Any, module: Any) -> None:
-        """Count a validation; it is the last to be called, after figures were drawn and models saved."""
-        self.timing.validated(time.monotonic() - self.began)
+        """Go on with a stored schedule."""
+        if self.schedule is not None:
+            self.schedule.load_state_dict(state)
 
 
 class KeepModels(Callback):
@@ -229,19 +222,17 @@ class KeepModels(Callback):
 
 def whole_lines(path: Path) -> list[str]:
     """Return the lines of a history that were not cut off; none where there is no file."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-    return [line for line in lines if is_json(line)]
+
+    def whole(line: str) -> bool:
+        try:
+            return isinstance(parse_json(line), dict)
+        except ValueError:
+            return False
+
+    return [*filter(whole, path.read_text(encoding="utf-8", errors="replace").splitlines())] if path.exists() else []
 
 
-def is_json(line: str) -> bool:
-    """Whether a line holds the scores of a validation."""
-    try:
-        return isinstance(parse_json(line), dict)
-    except ValueError:
-        return False
-
-
-class Pictures(Callback):
+class Figures(Callback):
     """Draws the first samples of each validation: input, target, prediction.
 
     ``seldom`` draws them after the first, second, fourth, eighth ... validation and the last, as drawing takes longer
@@ -266,7 +257,7 @@ class Pictures(Callback):
         for batch in trainer.val_dataloaders:
             shown = batch.first(self.count - len(pairs))
             if shown.samples:
-                pairs += zip(shown.samples, shown.apart(module.answer(shown).float().cpu()), strict=True)
+                pairs += zip(shown.samples, shown.by_sample(shown.outputs(module.model).float().cpu()), strict=True)
             if len(pairs) >= self.count:
                 break
         if pairs:
@@ -275,15 +266,82 @@ class Pictures(Callback):
 
 
 class Skips(Callback):
-    """Remembers what could not be read, to list it at the end."""
+    """Collects what could not be read, and why, to list it at the end."""
 
     def __init__(self) -> None:
-        self.found: dict[str, str] = {}
+        self.causes: dict[str, str] = {}
 
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-        """Note what could not be read of a training batch."""
-        self.found.update({skipped.path: skipped.cause for skipped in batch.skipped})
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
+        """Record what could not be read of a training batch."""
+        self.causes.update({skipped.path: skipped.cause for skipped in batch.skipped})
 
     def on_validation_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
-        """Note what could not be read of a validation batch."""
-        self.found.update({skipped.path: skipped.cause for skipped in batch.skipped})
+        """Record what could not be read of a validation batch."""
+        self.causes.update({skipped.path: skipped.cause for skipped in batch.skipped})
+
+
+class Progress(Callback):
+    """Shows the steps of the whole run, from where it was resumed, and in their line each validation while it lasts.
+
+    Of an open run it shows how much time is left at most, and how long the score has not risen; when it cools down, the
+    steps that are left.
+    """
+
+    def __init__(self, steps: int | None, schedule: OpenSchedule | None = None) -> None:
+        self.steps, self.schedule = steps, schedule
+        self.bar: Any = None
+        self.validation: Any = None
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        """Start the line of steps at the step that the run is at."""
+        if trainer.is_global_zero:
+            self.bar = progress_bar(self.steps, initial=trainer.global_step, title="training", unit=" steps")
+
+    def on_train_batch_end(self, trainer: Any, module: Any, *rest: Any) -> None:
+        """Count the steps that were made, with the latest loss and score."""
+        if self.bar is None:
+            return
+        parts = [f"{name} {float(value):.4g}" for name, value in trainer.progress_bar_metrics.items()]
+        if self.schedule is not None:
+            parts = [*status(self.schedule), *parts]
+            if self.schedule.begun is not None:
+                aim(self.bar, self.schedule.begun + self.schedule.length)
+        self.bar.set_postfix_str(", ".join(parts), refresh=False)
+        self.bar.update(trainer.global_step - self.bar.n)
+
+    def on_validation_start(self, trainer: Any, module: Any) -> None:
+        """Start a line that counts the samples of a validation."""
+        if trainer.is_global_zero:
+            samples = trainer.val_dataloaders.samples
+            self.validation = progress_bar(samples, title="validating", unit=" samples", stay=False, over=True)
+
+    def on_validation_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
+        """Count the samples that were validated."""
+        if self.validation is not None:
+            self.validation.update(batch.read)
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        """End the line of a validation, so that the line of steps is visible again."""
+        if self.validation is not None:
+            self.validation.close()
+            self.validation = None
+
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        """End the line of steps, which stays to be read."""
+        self.on_validation_end(trainer, module)
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+    def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
+        """End all lines when the run fails, so that the error has a line of its own."""
+        self.on_train_end(trainer, module)
+
+
+def status(schedule: OpenSchedule) -> list[str]:
+    """Return the status of an open run: ``at most 04:10 left``, ``3 of 10 validations without a rise``."""
+    if schedule.begun is not None:
+        return ["cooling down"]
+    left, waited = schedule.seconds_left, schedule.waited
+    limit = [] if left is None else [f"at most {clock(left)} left"]
+    return limit + ([f"{waited} of {schedule.patience} validations without a rise"] if waited else [])

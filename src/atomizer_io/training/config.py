@@ -25,8 +25,8 @@ from typing import Any, Literal
 from atomizer_io.errors import ConfigError
 from atomizer_io.option_types import in_words
 from atomizer_io.texts import parse_yaml, read_text
-from atomizer_io.training.channel_draws import ChannelDraws
-from atomizer_io.training.cloud_draws import CloudDraws
+from atomizer_io.training.augmentation import ChannelDropout
+from atomizer_io.training.point_augmentation import PointAugmentation
 
 MEASURED, PUBLISHED = "measured", "published"
 EVEN, BY_CLASSES = "even", "classes"
@@ -121,8 +121,8 @@ class TrainingSettings:
     repeat: int | None = None  # how often a sample is drawn in an epoch; None: as often as squares fit into it
     flips: bool = True
     rotations: bool = True
-    channel_dropout: ChannelDraws = field(default_factory=ChannelDraws)
-    point_augmentation: CloudDraws = field(default_factory=CloudDraws)
+    channel_dropout: ChannelDropout = field(default_factory=ChannelDropout)
+    point_augmentation: PointAugmentation = field(default_factory=PointAugmentation)
     class_weights: Any = "none"
     precision: str = "32-true"
     devices: int | str = "auto"

@@ -1,4 +1,4 @@
-"""Batches of a training run: samples drawn, turned, thinned and asked at some positions, with their geometry."""
+"""Samples and loaders of a run: random crops, augmentation and subsampled queries in training, whole samples else."""
 
 from __future__ import annotations
 
@@ -16,101 +16,97 @@ from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.crop import Box, cropped, random_box
 from atomizer_io.datasets.dataset import Dataset, Skipped
 from atomizer_io.models.base import Cost, Model, Preparer
-from atomizer_io.training.augment import augmented
+from atomizer_io.training.augmentation import ChannelDropout, augmented
 from atomizer_io.training.bands import Keep, restricted
-from atomizer_io.training.batches import Batch, Grouped
-from atomizer_io.training.channel_draws import ChannelDraws
+from atomizer_io.training.batches import Batch, Grouped, PackingLoader
 from atomizer_io.training.config import BY_CLASSES, EVEN, TrainingSettings
 from atomizer_io.training.draws import Draw, Draws, generator
-from atomizer_io.training.packing import PackingLoader
 
-TRIES = 16  # random squares of a sample until there is something in one
-KEPT_BYTES = 512 << 20  # of samples that a worker keeps where nobody says how many
+TRIES = 16  # random crops of a sample until there is something in one
+CACHE_BYTES = 512 << 20  # of samples that a worker keeps in memory where no number is set
 NOTHING = -1  # the number of a sample that is none
 HIDDEN, MOST_HIDDEN = 8, 7  # views with hidden channels: so many in all or one of each sample, and of one at most
 
+Item = Sample | Skipped
 
-class Drawn(torch.utils.data.Dataset[Any]):
-    """The samples of a dataset as a training run draws them; ``keep`` of them stay in memory, None: what fits.
 
-    Random squares lie ``inside`` the samples, so that all have one size, or reach over their borders by up to a half: a
-    place along a border is then in half as many, but as smaller parts are asked at as many positions, it is asked half
-    to two thirds as often as one in the middle.
+class TrainingSamples(torch.utils.data.Dataset[Any]):
+    """The samples of a dataset as training shows them; ``keep`` of them stay in memory, None: what fits.
+
+    Random crops lie ``inside`` the samples, so that all have one size, or reach over their borders by up to a half: a
+    position along a border is then in half as many, but as smaller crops have as many queries, it is decoded half to
+    two thirds as often as one in the middle.
     """
 
     def __init__(
         self, dataset: Dataset, training: TrainingSettings, seed: int, keep: int | None = 0, *, inside: bool = False
     ) -> None:
         self.dataset, self.training, self.seed, self.keep, self.inside = dataset, training, seed, keep, inside
-        self.kept: dict[int, Sample | Skipped] = {}
-        self.room = KEPT_BYTES
-        self.bounds: dict[int, Box] = {}  # of the atoms of kept samples
+        self.cache: dict[int, Item] = {}
+        self.room = CACHE_BYTES
+        self.bounds: dict[int, Box] = {}  # of the atoms of cached samples
 
     def __len__(self) -> int:
         return len(self.dataset) * (self.training.repeat or 1)
 
-    def __getitem__(self, draw: Draw) -> tuple[Sample | Skipped, Draw]:
-        number = draw.index % len(self.dataset)
+    def __getitem__(self, draw: Draw) -> tuple[Item, Draw]:
+        number, t = draw.index % len(self.dataset), self.training
         sample = self._sample(number)
         if isinstance(sample, Skipped):
             return sample, draw
         own = generator(self.seed, "sample", draw.epoch, draw.batch, draw.place)
-        crop_m = self.training.crop_m
-        if isinstance(crop_m, float | int) and useless(sample) is None:
-            sample = square(sample, crop_m, own, self._bounds(number, sample), self.inside)
-        if (cause := useless(sample)) is not None:
+        if isinstance(t.crop_m, float | int) and unusable(sample) is None:
+            sample = random_crop(sample, t.crop_m, own, self._bounds(number, sample), self.inside)
+        if (cause := unusable(sample)) is not None:
             return skipped(sample, cause), draw
-        sample = augmented(sample, own, flips=self.training.flips, turns=self.training.rotations)
-        sample = self.training.point_augmentation(sample, own)
-        sample = self.training.channel_dropout(sample, own)
-        return asked(sample, self.training.queries, own, self.training.query_sampling), draw
+        sample = augmented(sample, own, flips=t.flips, rotations=t.rotations)
+        sample = t.channel_dropout(t.point_augmentation(sample, own), own)
+        return subsampled(sample, t.queries, own, t.query_sampling), draw
 
-    def _sample(self, index: int) -> Sample | Skipped:
-        if index not in self.kept:
+    def _sample(self, index: int) -> Item:
+        if index not in self.cache:
             sample = self.dataset[index]
             size = bytes_of(sample)
-            if size > self.room if self.keep is None else len(self.kept) >= self.keep:
+            if size > self.room if self.keep is None else len(self.cache) >= self.keep:
                 return sample
-            self.kept[index] = sample
+            self.cache[index] = sample
             self.room -= size
-        return self.kept[index]
+        return self.cache[index]
 
     def _bounds(self, index: int, sample: Sample) -> Box:
-        """Return the bounds of a sample; those of a kept one are found once."""
-        if index not in self.kept:
+        """Return the bounds of a sample; those of a cached one are computed once."""
+        if index not in self.cache:
             return sample.atoms.bounds
         if index not in self.bounds:
             self.bounds[index] = sample.atoms.bounds
         return self.bounds[index]
 
 
-def bytes_of(sample: Sample | Skipped) -> int:
+def bytes_of(sample: Item) -> int:
     """Return about how much memory a sample takes."""
     if isinstance(sample, Skipped):
         return 0
-    tensors = [sample.target, *(part for each in sample.atoms for part in (each.values, each.positions))]
-    if sample.queries is not None:
-        tensors.append(sample.queries.positions)
-    return sum(tensor.nbytes for tensor in tensors)
+    parts = [sample.target, *(part for a in sample.atoms for part in (a.values, a.positions))]
+    return sum(tensor.nbytes for tensor in parts) + (0 if sample.queries is None else sample.queries.positions.nbytes)
 
 
-def square(
+def random_crop(
     sample: Sample, size_m: float, own: torch.Generator, bounds: Box | None = None, inside: bool = False
 ) -> Sample:
-    """Return a random square of ``sample``; one in which nothing was observed or is asked is drawn again, a few times.
+    """Return a random square crop of ``sample``; one without observations or queries is drawn again, a few times.
 
     The last one is returned as it is. ``bounds`` are those of the sample's atoms, where they are known already.
     """
     bounds = sample.atoms.bounds if bounds is None else bounds
     for _ in range(TRIES):
-        part = cropped(sample, random_box(sample, size_m, own, bounds, inside))
-        if useless(part) is None:
+        crop = cropped(sample, random_box(sample, size_m, own, bounds, inside))
+        if unusable(crop) is None:
             break
-    return part
+    return crop
 
 
-def useless(sample: Sample) -> str | None:
-    """Return why nothing can be learned from a sample: nothing was observed, or nothing is asked. None: it is fine."""
+def unusable(sample: Sample) -> str | None:
+    """Return why nothing can be learned from a sample: it has no observation, or no query. None: it is fine."""
     if not any(acquisition.num_atoms for acquisition in sample.atoms):
         return "there is no measurement in the part that was taken of it"
     if sample.queries is not None and not len(sample.queries):
@@ -123,8 +119,8 @@ def skipped(sample: Sample, cause: str) -> Skipped:
     return Skipped(sample.meta.files[0] if sample.meta.files else sample.meta.id, cause)
 
 
-def asked(sample: Sample, count: int | None, own: torch.Generator, sampling: str = EVEN) -> Sample:
-    """``sample`` asked at no more than ``count`` of the positions where the truth is known, drawn as ``sampling`` says.
+def subsampled(sample: Sample, count: int | None, own: torch.Generator, sampling: str = EVEN) -> Sample:
+    """``sample`` with no more than ``count`` of the queries whose target is known, drawn as ``sampling`` says.
 
     ``even``: each is as likely as any other, so the loss is on average that of all positions. ``classes``: of each
     class that occurs as many as of any other, as far as there are; the loss then counts rare classes for more than
@@ -135,77 +131,72 @@ def asked(sample: Sample, count: int | None, own: torch.Generator, sampling: str
         return sample
     known = (~queries.ignore).nonzero()[:, 0]
     if not len(known):
-        known = torch.zeros(1, dtype=torch.long)  # one, ignored: a sample without a truth adds nothing to the loss
+        known = torch.zeros(1, dtype=torch.long)  # one, ignored: a sample without a target adds nothing to the loss
     if count is not None and len(known) > count:
         known = known[torch.randperm(len(known), generator=own)]
         if sampling == BY_CLASSES:
-            known = known[in_turn(sample.target[known])]
+            known = known[class_by_class(sample.target[known])]
         known = known[:count].sort().values
     return replace(sample, queries=queries.part(known), target=sample.target[known])
 
 
-def in_turn(classes: Tensor) -> Tensor:
+def class_by_class(classes: Tensor) -> Tensor:
     """Return the order in which one of each class comes, then a second of each that has one, and so on."""
     by_class = classes.argsort(stable=True)
     counts = torch.bincount(classes)
     first = counts.cumsum(0) - counts
-    turn = torch.empty_like(by_class)
-    turn[by_class] = torch.arange(len(classes)) - first[classes[by_class]]
-    return turn.argsort(stable=True)
+    rank = torch.empty_like(by_class)
+    rank[by_class] = torch.arange(len(classes)) - first[classes[by_class]]
+    return rank.argsort(stable=True)
 
 
-def collected(
-    items: Sequence[tuple[Sample | Skipped | None, Draw | None]], prepare: Preparer, cost: Cost, seed: int = 0
-) -> Batch:
-    """Make a batch of samples, each prepared with random choices of its own if it was drawn for a training run."""
-    read = [(item, draw) for item, draw in items if isinstance(item, Sample)]
-    inputs = [
-        prepare(
-            sample.atoms,
-            sample.queries,
-            cost,
-            None if draw is None else generator(seed, "cells", draw.epoch, draw.batch, draw.place),
-        )
-        for sample, draw in read
-    ]
-    return Batch(
-        [sample for sample, _ in read],
-        inputs,
-        [item for item, _ in items if isinstance(item, Skipped)],
-        [draw for _, draw in read if draw is not None],
-    )
+class Collate:
+    """Makes a :class:`Batch` of samples, in the workers; one of ``costs`` is drawn for each batch of a training.
 
+    With the ``seed`` of a training each sample is prepared with random choices of its own, by its draw. Without one
+    nothing is random unless a budget asks for it, and then by the number of the sample.
+    """
 
-class Gather:
-    """Makes a :class:`Batch` of drawn samples, in the workers; one of ``costs`` is drawn for the whole batch."""
-
-    def __init__(self, prepare: Preparer, costs: Sequence[Cost], seed: int) -> None:
+    def __init__(self, prepare: Preparer, costs: Sequence[Cost] = (Cost(),), seed: int | None = None) -> None:
         self.prepare, self.costs, self.seed = prepare, tuple(costs), seed
 
-    def __call__(self, items: Sequence[tuple[Sample | Skipped | None, Draw]]) -> Batch:
+    def __call__(self, items: Sequence[tuple[Item | None, Draw | None] | Item]) -> Batch:
         """Prepare the items that could be read."""
-        return collected(items, self.prepare, self._choose(items[0][1]), self.seed)
+        drawn = [item if isinstance(item, tuple) else (item, None) for item in items]
+        samples = [(item, draw) for item, draw in drawn if isinstance(item, Sample)]
+        cost = self._cost(drawn[0][1])
+        random = self.seed is not None or cost.budget is not None
+        inputs = []
+        for sample, draw in samples:
+            own = None
+            if random and draw is not None:
+                own = generator(self.seed or 0, "cells", draw.epoch, draw.batch, draw.place)
+            inputs.append(self.prepare(sample.atoms, sample.queries, cost, own))
+        skips = [item for item, _ in drawn if isinstance(item, Skipped)]
+        return Batch(
+            [sample for sample, _ in samples], inputs, skips, [draw for _, draw in samples if draw is not None]
+        )
 
-    def _choose(self, draw: Draw) -> Cost:
-        if len(self.costs) == 1:
+    def _cost(self, draw: Draw | None) -> Cost:
+        if len(self.costs) == 1 or draw is None:
             return self.costs[0]
-        own = generator(self.seed, "configuration", draw.epoch, draw.batch)
+        own = generator(self.seed or 0, "configuration", draw.epoch, draw.batch)
         return self.costs[int(torch.randint(len(self.costs), (), generator=own))]
 
 
 class ResumableLoader(PackingLoader):
-    """A loader over :class:`Draws` that knows how far it got, so that a run goes on in the middle of a round."""
+    """A loader over :class:`Draws` that records how far it got, so that a run goes on in the middle of an interval."""
 
-    def __init__(self, drawn: Drawn, draws: Draws, gather: Gather, workers: int) -> None:
+    def __init__(self, samples: TrainingSamples, draws: Draws, collate: Collate, workers: int) -> None:
         super().__init__(
-            drawn,
+            samples,
             batch_sampler=draws,
-            collate_fn=gather,
+            collate_fn=collate,
             num_workers=workers,
             persistent_workers=workers > 0,
             prefetch_factor=2 if workers else None,
         )
-        self.drawn, self.draws, self.gather = drawn, draws, gather
+        self.samples, self.draws, self.collate = samples, draws, collate
         self.epoch, self.given, self.place = 0, 0, 0
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -224,19 +215,19 @@ class ResumableLoader(PackingLoader):
         return round(self.epoch + self.given / self.draws.per_epoch, 3)
 
     def state_dict(self) -> dict[str, int]:
-        """Return the epoch, how many of its batches were given out, and how many of the round."""
+        """Return the epoch, how many of its batches were given out, and how many of the interval."""
         return {"epoch": self.epoch, "given": self.given, "place": self.place}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Begin at the place of a stored state."""
+        """Begin where a stored state ends."""
         self.epoch, self.given, self.place = state["epoch"], state["given"], state["place"]
 
 
-class Evaluated(torch.utils.data.Dataset[Any]):
+class EvaluationSamples(torch.utils.data.Dataset[Any]):
     """Samples for evaluation: whole, with the channels of a test configuration.
 
-    With ``draws`` that hide channels or dates every sample also comes with some of them hidden, always the same ones:
-    a model that is to answer from any of them is not judged by all of them alone. Windows of tiles come once.
+    With a ``dropout`` that hides channels or dates every sample also comes with some of them hidden, always the same
+    ones: a model for any subset of them is not judged by all of them alone. Windows of tiles come once.
     """
 
     def __init__(
@@ -245,12 +236,13 @@ class Evaluated(torch.utils.data.Dataset[Any]):
         keep: Keep | None = None,
         channels: str = "all",
         limit: int | None = None,
-        draws: ChannelDraws | None = None,
+        dropout: ChannelDropout | None = None,
     ) -> None:
-        self.dataset, self.keep, self.channels, self.draws = dataset, keep, channels, draws
+        self.dataset, self.keep, self.channels = dataset, keep, channels
+        self.dropout = None if dropout is None else dropout.always()
         self.length = len(dataset) if limit is None else min(limit, len(dataset))
         self.views = 1
-        if draws is not None and draws.hide and self.length and dataset.whole_of(0) is None:
+        if dropout is not None and dropout.hide and self.length and dataset.whole_of(0) is None:
             self.views += min(MOST_HIDDEN, -(-HIDDEN // self.length))
 
     def __len__(self) -> int:
@@ -267,38 +259,23 @@ class Evaluated(torch.utils.data.Dataset[Any]):
         own = itertools.islice((list(pairs) for _, pairs in wholes), process, None, processes)
         return [index for pairs in own for index, _ in pairs] or [NOTHING]
 
-    def __getitem__(self, index: int) -> tuple[Sample | Skipped | None, Draw]:
+    def __getitem__(self, index: int) -> tuple[Item | None, Draw]:
         if index == NOTHING:
             return None, Draw(index, 0, 0, 0)
         number, view = divmod(index, self.views)
         sample = self.dataset[number]
-        if isinstance(sample, Sample) and (cause := useless(sample)) is not None:
+        if isinstance(sample, Sample) and (cause := unusable(sample)) is not None:
             sample = skipped(sample, cause)
         if isinstance(sample, Sample) and self.keep is not None:
             sample = restricted(sample, self.keep, self.channels)
-        if isinstance(sample, Sample) and view and self.draws is not None:
-            hidden = self.draws.always()(sample, generator(number, view))
-            sample = sample if useless(hidden) else hidden
+        if isinstance(sample, Sample) and view and self.dropout is not None:
+            hidden = self.dropout(sample, generator(number, view))
+            sample = sample if unusable(hidden) else hidden
         return sample, Draw(index, 0, index, 0)
 
 
-class Show:
-    """Makes a :class:`Batch` of samples for evaluation, prepared as for a prediction, in the workers.
-
-    Nothing is drawn unless a budget asks for it, and then by the number of the sample.
-    """
-
-    def __init__(self, prepare: Preparer, cost: Cost) -> None:
-        self.prepare, self.cost = prepare, cost
-
-    def __call__(self, items: Sequence[tuple[Sample | Skipped | None, Draw]]) -> Batch:
-        """Prepare the items that could be read."""
-        drawn = self.cost.budget is not None
-        return collected([(item, draw if drawn else None) for item, draw in items], self.prepare, self.cost)
-
-
 def evaluation_loader(
-    samples: Evaluated,
+    samples: EvaluationSamples,
     prepare: Preparer,
     workers: int,
     *,
@@ -306,21 +283,11 @@ def evaluation_loader(
     process: int = 0,
     processes: int = 1,
 ) -> Grouped:
-    """Return batches of whole samples in order, small ones together; each process has a share (``Evaluated.dealt``)."""
+    """Return batches of whole samples in order, small ones together; each process has a share (``dealt``)."""
     dealt = samples.dealt(process, processes)
-    singles = PackingLoader(samples, batch_size=1, sampler=dealt, collate_fn=Show(prepare, cost), num_workers=workers)
+    collate = Collate(prepare, [cost])
+    singles = PackingLoader(samples, batch_size=1, sampler=dealt, collate_fn=collate, num_workers=workers)
     return Grouped(singles, sum(number != NOTHING for number in dealt))
-
-
-class Collate:
-    """Makes a :class:`Batch` of plain samples, for training loops of one's own."""
-
-    def __init__(self, prepare: Preparer, cost: Cost) -> None:
-        self.prepare, self.cost = prepare, cost
-
-    def __call__(self, items: Sequence[Sample | Skipped]) -> Batch:
-        """Prepare the items that could be read."""
-        return collected([(item, None) for item in items], self.prepare, self.cost)
 
 
 def loader(
@@ -333,5 +300,5 @@ def loader(
     **options: Any,
 ) -> DataLoader[Any]:
     """Return a data loader of :class:`Batch` for ``model``; ``options`` are those of torch's ``DataLoader``."""
-    collate = Collate(model.preparer(), cost)
+    collate = Collate(model.preparer(), [cost])
     return PackingLoader(dataset, batch_size=batch_size, num_workers=workers, collate_fn=collate, **options)

@@ -25,11 +25,10 @@ from atomizer_io.models.base import Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.progress import watched
 from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration, observed
+from atomizer_io.training.batches import explained_worker_death
 from atomizer_io.training.config import Run
-from atomizer_io.training.data import Evaluated, evaluation_loader
-from atomizer_io.training.metrics import Scores
-from atomizer_io.training.packing import told_of_workers
-from atomizer_io.training.scoring import Scoring
+from atomizer_io.training.data import EvaluationSamples, evaluation_loader
+from atomizer_io.training.metrics import Scores, Scoring
 from atomizer_io.training.splits import open_split
 
 FEW = 4  # samples that show which channels a dataset has, and whether its values are like those of training
@@ -51,7 +50,7 @@ def evaluate(
     how: dict[str, Any] = {"decoding": decoding}
     dataset = open_split(run, use).for_evaluation()
     compare(model, dataset, channels)
-    with told_of_workers("run it again with data.workers=0"):
+    with explained_worker_death("run it again with data.workers=0"):
         found = {name: score(model, dataset, name, workers=run.data.workers, limit=limit, **how) for name in channels}
     return {
         "model": str(folder),
@@ -68,7 +67,7 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
 
     ``channels`` are the channel configurations under which the data will be shown.
     """
-    check_answers(model, dataset.info)
+    check_task(model, dataset.info)
     any_channels = model.capabilities.new_channels
     some = few(dataset)
     had = met(some)
@@ -97,7 +96,7 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
         warnings.warn(f"the model was trained without {listed(new)}; see how it does without them", stacklevel=2)
 
 
-def check_answers(model: Model, info: Info, task: str | None = None) -> None:
+def check_task(model: Model, info: Info, task: str | None = None) -> None:
     """Refuse data that ask for something else than the model answers; ``task`` is that of the data where it is known.
 
     Datasets of a quantity do not say whether they ask about positions or scenes: both are accepted without ``task``.
@@ -138,10 +137,9 @@ def score(
 ) -> dict[str, Any]:
     """Return the scores of ``model`` over a dataset, with the channels of one configuration, read out as chosen.
 
-    Where a strategy asks at fewer positions than all, ``asked`` is
-    their share.
+    Where a strategy decodes fewer positions than all, ``asked`` is their share.
     """
-    samples = Evaluated(dataset, keep_of(dataset, channels), channels, limit)
+    samples = EvaluationSamples(dataset, keep_of(dataset, channels), channels, limit)
     decoder = BatchDecoder(model, decoding)
     loader = evaluation_loader(samples, decoder.preparer(), workers, cost=decoding.cost)
     model.eval()

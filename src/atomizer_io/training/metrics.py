@@ -1,26 +1,33 @@
-"""Scores over a whole split, from one confusion matrix or sums over all positions; never averaged over batches."""
+"""Scores over a whole split, from one confusion matrix or sums over all positions; never averaged over batches.
+
+Every sample counts once. Samples that are windows of a tile overlap: the probabilities (of a regression: the values) of
+all windows that contain a point are averaged, so that every point counts once as well. Only one tile is in memory.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from atomizer_io.data.sample import Sample, unknown
 from atomizer_io.data.task_spec import IGNORE, TaskSpec
+from atomizer_io.errors import AtomizerError
+from atomizer_io.training.losses import loss_sum
 
 
 class Scores(nn.Module):
-    """Collects answers and targets of all samples and processes; :meth:`compute` gives the scores.
+    """Collects outputs and targets of all samples and processes; :meth:`compute` returns the scores.
 
-    Classes: ``miou``, ``macro_f1``, ``accuracy`` and IoU and F1 per class. Quantities: ``rmse``, ``mae``, ``r2``, in
+    Classes: ``miou``, ``macro_f1``, ``accuracy`` and IoU and F1 per class. Regression: ``rmse``, ``mae``, ``r2``, in
     the units of the target. A class that neither occurs nor is predicted counts in no mean. ``everywhere=False`` scores
-    this process alone. ``main`` is the score by which the best model is chosen. Where a model left points of a cloud
+    this process alone. ``main`` is the score by which the best model is chosen. Where a model left points
     out of its context, the scores of those that were in it (``miou_context``, ``iou_context``) and of the others
-    (``miou_rest``, ``iou_rest``) are given apart as well.
+    (``miou_rest``, ``iou_rest``) are listed separately as well.
     """
 
     def __init__(self, task_spec: TaskSpec, everywhere: bool = True) -> None:
@@ -41,25 +48,25 @@ class Scores(nn.Module):
             self.explained = R2Score(**how)
 
     def update(
-        self, answers: Tensor, target: Tensor, loss: Tensor, weight: Tensor, context: Tensor | None = None
+        self, outputs: Tensor, target: Tensor, loss: Tensor, weight: Tensor, context: Tensor | None = None
     ) -> None:
-        """Add answers (M, outputs) and targets (M,) with their summed loss; ``context`` (M,): not left out of it."""
+        """Add outputs (M, outputs) and targets (M,) with their summed loss; ``context`` (M,): not left out of it."""
         known = target != IGNORE if self.classes else target.isfinite()
         self.known.update(known.sum())
         if not bool(known.any()):
             return
         self.loss.update(loss / weight, weight)
         if self.classes:
-            self.confusion.update(answers[known].argmax(dim=-1), target[known])
+            self.confusion.update(outputs[known].argmax(dim=-1), target[known])
             rest = known & ~context if context is not None else known[:0]
             if bool(rest.any()):
-                self.rest.update(answers[rest].argmax(dim=-1), target[rest])
+                self.rest.update(outputs[rest].argmax(dim=-1), target[rest])
         else:
             for metric in (self.squared, self.absolute, self.explained):
-                metric.update(answers[known, 0].float(), target[known])
+                metric.update(outputs[known, 0].float(), target[known])
 
     def compute(self) -> dict[str, Any]:
-        """Return the scores as plain numbers, NaN where nothing was seen.
+        """Return the scores as plain numbers, NaN where nothing was added.
 
         Each metric waits for the other processes, so which are computed depends on what all of them saw together.
         """
@@ -69,26 +76,26 @@ class Scores(nn.Module):
             loss = float(self.loss.compute())
             if self.classes:
                 every, rest = self.confusion.compute(), self.rest.compute()
-                found = {"loss": loss, **from_confusion(every, self.names)}
+                scores = {"loss": loss, **scores_of_confusion(every, self.names)}
                 for part, matrix in {"context": every - rest, "rest": rest}.items() if bool(rest.any()) else ():
-                    own = from_confusion(matrix, self.names)
-                    found |= {f"miou_{part}": own["miou"], f"iou_{part}": own["iou"]}
-                return found
+                    own = scores_of_confusion(matrix, self.names)
+                    scores |= {f"miou_{part}": own["miou"], f"iou_{part}": own["iou"]}
+                return scores
             rmse, mae = float(self.squared.compute()) ** 0.5, float(self.absolute.compute())
             r2 = float(self.explained.compute()) if several else math.nan
             return {"loss": loss, "rmse": rmse, "mae": mae, "r2": r2}
 
     def reset(self) -> None:
-        """Forget all answers and targets seen so far."""
+        """Forget all outputs and targets added so far."""
         for metric in self.children():
             metric.reset()  # type: ignore[operator]
 
 
-def from_confusion(confusion: Tensor, names: Sequence[str]) -> dict[str, Any]:
+def scores_of_confusion(confusion: Tensor, names: Sequence[str]) -> dict[str, Any]:
     """Return the scores of a confusion matrix (target, prediction)."""
     matrix = confusion.to("cpu", torch.float64)
-    hits, of_target, of_answer = matrix.diagonal(), matrix.sum(dim=1), matrix.sum(dim=0)
-    union, both = of_target + of_answer - hits, of_target + of_answer
+    hits, of_target, of_prediction = matrix.diagonal(), matrix.sum(dim=1), matrix.sum(dim=0)
+    union, both = of_target + of_prediction - hits, of_target + of_prediction
     iou = torch.where(union > 0, hits / union.clamp(min=1), torch.nan)
     f1 = torch.where(both > 0, 2 * hits / both.clamp(min=1), torch.nan)
     total = matrix.sum()
@@ -118,3 +125,111 @@ def merit(scores: Mapping[str, Any], task_spec: TaskSpec) -> float:
 def better(score: float, best: float | None, higher: bool) -> bool:
     """Whether ``score`` is a new best; NaN never is."""
     return not math.isnan(score) and (best is None or (score > best if higher else score < best))
+
+
+PIECE = 1 << 20  # points of a tile that are counted at once
+LEAST = 1e-12  # a probability of which the logarithm is still a number
+
+
+class TilePredictions:
+    """The outputs for one tile so far: for each point, by its number in the tile, the sum over its windows."""
+
+    def __init__(self, name: str, task_spec: TaskSpec) -> None:
+        self.name, self.classes = name, not task_spec.regression
+        self.sums = torch.zeros(0, task_spec.num_outputs)
+        self.windows = torch.zeros(0, dtype=torch.int16)
+        self.target = torch.zeros(0, dtype=torch.int16 if self.classes else torch.float32)
+        self.context = torch.zeros(0, dtype=torch.bool)
+
+    def add(self, members: Tensor, outputs: Tensor, target: Tensor, context: Tensor) -> None:
+        """Add the outputs (M, outputs) of a window for the points of these numbers (M,), all with a known target.
+
+        ``context`` (M,) marks those that were in the context of the window; being in that of one window is enough.
+        """
+        if not len(members):
+            return
+        self._reach(int(members.max()) + 1)
+        target = target.to(self.target.dtype)
+        if bool(((self.windows[members] > 0) & (self.target[members] != target)).any()):
+            raise AtomizerError(
+                f"windows of {self.name} disagree on the target of a point: are two files of this name in the split? "
+                "Give every tile a name of its own"
+            )
+        values = outputs.float().cpu()
+        self.sums.index_add_(0, members, values.softmax(dim=-1) if self.classes else values)
+        self.windows.index_add_(0, members, torch.ones(len(members), dtype=torch.int16))
+        self.target[members] = target
+        self.context[members] |= context.cpu()
+
+    def pieces(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield outputs (n, outputs), targets and context (n,) of all points that were decoded, once each, in pieces.
+
+        The outputs of classes are logarithms of mean probabilities, as scores and losses expect them.
+        """
+        for numbers in (self.windows > 0).nonzero()[:, 0].split(PIECE):
+            mean = self.sums[numbers] / self.windows[numbers, None]
+            target, context = self.target[numbers], self.context[numbers]
+            yield (mean.clamp(min=LEAST).log(), target.long(), context) if self.classes else (mean, target, context)
+
+    def _reach(self, count: int) -> None:
+        """Make room for points up to this number."""
+        more = count - len(self.windows)
+        if more > 0:
+            more = max(more, len(self.windows) // 4)  # some beforehand: points of a tile come window by window
+            self.sums = torch.cat([self.sums, self.sums.new_zeros(more, self.sums.shape[1])])
+            self.windows = torch.cat([self.windows, self.windows.new_zeros(more)])
+            self.target = torch.cat([self.target, self.target.new_zeros(more)])
+            self.context = torch.cat([self.context, self.context.new_zeros(more)])
+
+
+class Scoring:
+    """Adds outputs to ``scores``: call :meth:`add` for all samples in the order of the dataset, then :meth:`finish`."""
+
+    def __init__(self, task_spec: TaskSpec, scores: Scores, class_weights: Tensor | None = None) -> None:
+        self.task_spec, self.scores, self.class_weights = task_spec, scores, class_weights
+        self.tile: TilePredictions | None = None
+        self.finished: set[str] = set()
+        self.device = torch.device("cpu")
+
+    def add(self, samples: Sequence[Sample], outputs: Tensor, contexts: Sequence[Tensor | None] = ()) -> None:
+        """Add the outputs (M, outputs) for all targets of some samples, concatenated; NaN is an error.
+
+        ``contexts`` are those of ``Model.in_context``, for each sample: None, or none at all, leaves no point out.
+        """
+        self.device = outputs.device
+        parts = outputs.split([sample.target.numel() for sample in samples])
+        for sample, own, context in zip(samples, parts, contexts or [None] * len(parts), strict=True):
+            target = sample.target.reshape(-1)
+            known = ~unknown(target)
+            there = known.to(own.device)
+            if bool(own[there].isnan().any()):
+                raise AtomizerError(f"the model outputs NaN for {sample.meta.id}")
+            queries = sample.queries
+            if queries is None or queries.whole is None or queries.members is None:
+                self._count(own, target, context)
+            else:
+                inside = torch.ones_like(known) if context is None else context.cpu()
+                tile = self._tile(queries.whole)
+                tile.add(queries.members[known], own[there], target[known], inside[known])
+
+    def finish(self) -> None:
+        """Count the points of the tile whose windows came last."""
+        if self.tile is not None:
+            for outputs, target, context in self.tile.pieces():
+                self._count(outputs.to(self.device), target, context)
+            self.finished.add(self.tile.name)
+        self.tile = None
+
+    def _tile(self, name: str) -> TilePredictions:
+        """Return the tile of that name; if it is another than before, the one before is counted."""
+        if self.tile is None or self.tile.name != name:
+            self.finish()
+            if name in self.finished:
+                raise AtomizerError(f"the windows of {name} do not follow each other, so its points would count twice")
+            self.tile = TilePredictions(name, self.task_spec)
+        return self.tile
+
+    def _count(self, outputs: Tensor, target: Tensor, context: Tensor | None) -> None:
+        target = target.to(outputs.device)
+        inside = None if context is None else context.to(outputs.device)
+        self.scores.update(outputs, target, *loss_sum(outputs, target, self.task_spec, self.class_weights), inside)

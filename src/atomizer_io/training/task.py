@@ -1,33 +1,80 @@
-"""The model as Lightning trains it: steps, loss, optimizer, scores. Needs the extra ``train``."""
+"""The model as Lightning trains it: the trainer, its loggers, steps, validation, scores. Needs the extra ``train``."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import lightning
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from torch import Tensor
 
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models.base import Model
-from atomizer_io.training.averaging import Average
 from atomizer_io.training.batches import Batch
-from atomizer_io.training.config import TrainingSettings
+from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.draws import generator
-from atomizer_io.training.metrics import Scores
-from atomizer_io.training.objective import loss_sum
-from atomizer_io.training.scoring import Scoring
+from atomizer_io.training.losses import loss_sum
+from atomizer_io.training.metrics import Scores, Scoring
+from atomizer_io.training.optimizer import EMA, adamw, clip_gradients
+from atomizer_io.training.state import StateIO
 
-AVERAGE = "average"  # of the weights, in the training state
-SMALL_NORM = 1e-6  # that torch adds to a norm before it divides by it
+EMA_KEY = "average"  # of the EMA, in the training state
+
+
+def trainer_of(run: Run, folder: Path) -> Any:
+    """Return Lightning's trainer with the settings of the run; sampling, checkpoints and the end are our own."""
+    t, writers = run.training, loggers(run, folder)
+    try:
+        return lightning.Trainer(
+            accelerator=t.accelerator,
+            devices=t.devices,
+            num_nodes=t.nodes,
+            strategy=t.strategy,
+            precision=t.precision,  # type: ignore[arg-type]
+            max_epochs=-1,
+            accumulate_grad_batches=t.accumulate,
+            gradient_clip_val=t.gradient_clip,
+            check_val_every_n_epoch=1 if t.open or t.validate_steps is not None else t.validate_every,
+            num_sanity_val_steps=0,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=False,  # our own, which also suits a log file
+            use_distributed_sampler=False,
+            logger=writers,
+            plugins=[StateIO()],
+            default_root_dir=folder,
+        )
+    except (ValueError, MisconfigurationException) as error:  # devices or a strategy that are not to be had here
+        raise ConfigError(f"training: {error}") from error
+
+
+def loggers(run: Run, folder: Path) -> list[Any]:
+    """Return the loggers that the settings name."""
+    numbered = (f"logs-{number}" for number in itertools.count(2))  # a resumed run writes beside what is there
+    name = next(name for name in itertools.chain(["logs"], numbered) if not (folder / name).exists())
+    known = {
+        "csv": lambda: CSVLogger(folder, name=name, version=""),
+        "tensorboard": lambda: TensorBoardLogger(folder, name=name, version=""),
+        "wandb": lambda: WandbLogger(name=run.name, save_dir=folder, project="atomizer-io"),
+        "mlflow": lambda: MLFlowLogger(run_name=run.name, experiment_name="atomizer-io"),
+    }
+    unknown = [name for name in run.training.loggers if name not in known]
+    if unknown:
+        raise ConfigError(f"training.loggers: {unknown[0]!r} is not known; use {', '.join(known)}")
+    return [known[name]() for name in run.training.loggers]
 
 
 class Task(lightning.LightningModule):
     """Trains ``model`` as ``training`` says; ``rate`` gives the factor of the learning rate at a step (from 0).
 
-    Where weights are averaged, the model has their average while it is validated, and from the end of training on.
+    The EMA of the weights, if there is one, takes their place while the model is validated, and from the end of
+    training on.
     """
 
     def __init__(
@@ -47,32 +94,26 @@ class Task(lightning.LightningModule):
         self.scoring = Scoring(model.task_spec, self.scores)
         self.latest: dict[str, Any] = {}
         self.atoms, self.since, self.log_every = 0, time.monotonic(), 1
-        self.average: Average | None = None
-        self.stored_average: dict[str, Any] | None = None
+        self.ema: EMA | None = None
+        self.stored_ema: dict[str, Any] | None = None
 
     def on_fit_start(self) -> None:
-        """Begin the average of the weights, or go on with that of the training state."""
+        """Begin the EMA of the weights, or go on with that of the training state."""
         if self.training_settings.ema:
-            self.average = Average(self.model, self.training_settings.ema)
-            if self.stored_average is not None:
-                self.average.load_state_dict(self.stored_average)
+            self.ema = EMA(self.model, self.training_settings.ema)
+            if self.stored_ema is not None:
+                self.ema.load_state_dict(self.stored_ema)
 
-    def on_fit_end(self) -> None:
-        """Leave the model with the average of the weights."""
-        self.swap_average()
+    def swap_ema(self) -> None:
+        """Exchange the weights of the model and their EMA, where there is one."""
+        if self.ema is not None:
+            self.ema.swap()
 
-    def swap_average(self) -> None:
-        """Exchange the weights of the model and their average, where there is one."""
-        if self.average is not None:
-            self.average.swap()
+    on_fit_end = on_validation_start = on_validation_end = swap_ema  # the callbacks of a validation come before its end
 
     def on_train_start(self) -> None:
         """Learn which steps Lightning writes down."""
         self.log_every = int(getattr(self.trainer, "log_every_n_steps", 1)) or 1
-
-    def answer(self, batch: Batch) -> Tensor:
-        """Return the answers for all targets of a batch, in one row."""
-        return batch.answers(self.model)
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor | None:
         """Return the mean loss over all known positions of the global batch."""
@@ -83,9 +124,9 @@ class Task(lightning.LightningModule):
         else:
             torch.manual_seed(seed)
         if batch.samples:
-            answers = self.answer(batch)
-            target = batch.target(answers.device)
-            total, weight = loss_sum(answers, target, self.model.task_spec, self.class_weights)
+            outputs = batch.outputs(self.model)
+            target = batch.target(outputs.device)
+            total, weight = loss_sum(outputs, target, self.model.task_spec, self.class_weights)
         else:  # nothing of this batch could be read
             total = sum((p.sum() * 0.0 for p in self.model.parameters()), torch.zeros((), device=self.device))
             weight = torch.zeros((), device=self.device)
@@ -108,10 +149,10 @@ class Task(lightning.LightningModule):
         return loss
 
     def optimizer_step(self, *arguments: Any, **more: Any) -> None:
-        """Step, then take the new weights into their average."""
+        """Step, then update the EMA."""
         super().optimizer_step(*arguments, **more)
-        if self.average is not None:
-            self.average.update()
+        if self.ema is not None:
+            self.ema.update()
 
     def configure_gradient_clipping(
         self,
@@ -121,20 +162,9 @@ class Task(lightning.LightningModule):
     ) -> None:
         """Clip the norm of all gradients; on a CPU in one call for all tensors, which Lightning would do one by one."""
         if gradient_clip_val is not None and self.device.type == "cpu":
-            found = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
-            norm = torch.nn.utils.get_total_norm(found, foreach=True)
-            if not float(norm) + SMALL_NORM <= gradient_clip_val:  # or nothing would change; NaN does
-                torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), gradient_clip_val, norm, foreach=True)
+            clip_gradients(self.model, gradient_clip_val)
         else:
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
-
-    def on_validation_start(self) -> None:
-        """Validate the average of the weights."""
-        self.swap_average()
-
-    def on_validation_end(self) -> None:
-        """Go on training with the weights themselves; what keeps or draws the model was called before."""
-        self.swap_average()
 
     def on_validation_epoch_start(self) -> None:
         """Forget the scores of the validation before."""
@@ -144,7 +174,8 @@ class Task(lightning.LightningModule):
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         """Add the samples of a batch to the scores."""
         if batch.samples:
-            self.scoring.add(batch.samples, self.answer(batch), [self.model.in_context(each) for each in batch.inputs])
+            contexts = [self.model.in_context(inputs) for inputs in batch.inputs]
+            self.scoring.add(batch.samples, batch.outputs(self.model), contexts)
 
     def on_validation_epoch_end(self) -> None:
         """Compute and log the scores of the whole split."""
@@ -156,27 +187,19 @@ class Task(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Return AdamW, and a learning rate that changes with each step."""
-        t = self.training_settings
-        optimizer = torch.optim.AdamW(
-            self.model.parameters(),
-            lr=t.learning_rate,
-            betas=t.betas,
-            eps=t.eps,
-            weight_decay=t.weight_decay,
-            fused=not t.precision.startswith("16"),  # gradients of scaled losses cannot be clipped for a fused one
-        )
+        optimizer = adamw(self.model, self.training_settings)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.rate(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the average of the weights to the training state."""
-        if self.average is not None:
-            checkpoint[AVERAGE] = self.average.state_dict()
+        """Add the EMA of the weights to the training state."""
+        if self.ema is not None:
+            checkpoint[EMA_KEY] = self.ema.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse the training state of another model before anything of it is used."""
-        wanted, found = self.state_dict(), checkpoint["state_dict"]
-        if {name: t.shape for name, t in wanted.items()} != {name: t.shape for name, t in found.items()}:
+        own, stored = self.state_dict(), checkpoint["state_dict"]
+        if {name: t.shape for name, t in own.items()} != {name: t.shape for name, t in stored.items()}:
             raise ConfigError(
                 "the training state is of a model of another size than the settings say: resume with the model.preset "
                 "and model.settings that the run began with, or train under another name"
@@ -186,7 +209,7 @@ class Task(lightning.LightningModule):
                 "the training state is of an earlier version, whose per-pixel warm start had a learning rate of its "
                 "own: go on from its weights with model.start=FOLDER/last, under another name"
             )
-        self.stored_average = checkpoint.get(AVERAGE)
+        self.stored_ema = checkpoint.get(EMA_KEY)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Leave the batch where it is: the model moves what it needs to its device."""

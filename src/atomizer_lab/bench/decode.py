@@ -33,7 +33,7 @@ from atomizer_io.models.atomizer.flops import InputSize, stages
 from atomizer_io.models.atomizer.ops.kernels.build import available
 from atomizer_io.progress import watched
 from atomizer_io.texts import write_output
-from atomizer_io.training.metrics import from_confusion
+from atomizer_io.training.metrics import scores_of_confusion
 from atomizer_lab.bench.read_outs import Way
 
 Row = dict[str, Any]
@@ -92,7 +92,7 @@ class Tally:
     def row(self, classes: bool, names: Sequence[str]) -> Row:
         """Scores over all positions, GFLOPs per scene, seconds in all."""
         if classes:
-            found = from_confusion(self.confusion, names)
+            found = scores_of_confusion(self.confusion, names)
             score = {name: found[name] for name in ("miou", "accuracy", "iou")}
         else:
             score = {"rmse": (self.squares / self.known) ** 0.5 if self.known else float("nan")}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from atomizer_io.io.ground import height_above_ground
 from atomizer_io.io.point_clouds import PointCloud, read_point_cloud
-from atomizer_io.training.metrics import from_confusion
+from atomizer_io.training.metrics import scores_of_confusion
 from atomizer_lab.lidar.tiles import class_names, labels
 
 SQUARE_M = 1.0  # neighbours are the points of the 3 × 3 squares around
@@ -98,4 +98,4 @@ def scores(fitted: Any, x: NDArray[np.float64], y: NDArray[np.int64]) -> dict[st
     names = class_names()
     confusion = np.zeros((len(names), len(names)), dtype=np.int64)
     np.add.at(confusion, (y, fitted.predict(x)), 1)
-    return from_confusion(torch.from_numpy(confusion), names)
+    return scores_of_confusion(torch.from_numpy(confusion), names)

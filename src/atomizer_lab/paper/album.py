@@ -27,10 +27,9 @@ from atomizer_io.io.tables import evenly
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.geometry.partition import geometry_of
 from atomizer_io.models.base import Model
-from atomizer_io.training.data import Evaluated, evaluation_loader
+from atomizer_io.training.data import EvaluationSamples, evaluation_loader
 from atomizer_io.training.evaluate import keep_of
-from atomizer_io.training.metrics import Scores
-from atomizer_io.training.scoring import Scoring
+from atomizer_io.training.metrics import Scores, Scoring
 from atomizer_lab.report import images
 
 MOST_INPUTS = 4  # acquisitions that are shown
@@ -80,12 +79,12 @@ def predict(model: Model, dataset: Dataset, channels: str, limit: int | None) ->
     scores = Scores(model.task_spec, everywhere=False)
     scoring, first, count = Scoring(model.task_spec, scores), None, 0
     for batch in evaluation_loader(
-        Evaluated(dataset, keep_of(dataset, channels), channels, limit), model.preparer(), 0
+        EvaluationSamples(dataset, keep_of(dataset, channels), channels, limit), model.preparer(), 0
     ):
         if batch.samples:
-            answers = batch.answers(model)
+            answers = batch.outputs(model)
             scoring.add(batch.samples, answers, [model.in_context(each) for each in batch.inputs])
-            first, count = first or (batch.samples[0], batch.apart(answers)[0]), count + len(batch)
+            first, count = first or (batch.samples[0], batch.by_sample(answers)[0]), count + len(batch)
     scoring.finish()
     if first is None:
         return None

@@ -20,8 +20,8 @@ from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.registry import load_model
 from atomizer_io.texts import parse_json, read_text, write_text
-from atomizer_io.training.curve import read_curve
 from atomizer_io.training.metrics import main_score
+from atomizer_io.training.results import read_curve
 from atomizer_io.training.splits import open_split
 from atomizer_lab.lidar import lidar as tiles
 from atomizer_lab.matrix import Task, present

@@ -21,7 +21,7 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.models.sites import seen_sites
 from atomizer_io.training.bands import CONFIGURATIONS
 from atomizer_io.training.config import parse
-from atomizer_io.training.metrics import from_confusion
+from atomizer_io.training.metrics import scores_of_confusion
 from atomizer_io.training.splits import open_split
 from atomizer_lab.small_data.dates import subsets, time_steps
 
@@ -156,7 +156,7 @@ class Fit:
             return float(np.sqrt(np.mean((answers - truth) ** 2)))
         confusion = np.zeros((len(self.classes), len(self.classes)), dtype=np.int64)
         np.add.at(confusion, (truth, answers), 1)
-        return float(from_confusion(torch.from_numpy(confusion), self.classes)[self.metric])
+        return float(scores_of_confusion(torch.from_numpy(confusion), self.classes)[self.metric])
 
     def forest(self, keep: Keep | None = None) -> dict[str, Any]:
         """Return the test score of a random forest."""

@@ -25,11 +25,10 @@ from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError
 from atomizer_io.models.sites import seen_sites
-from atomizer_io.training.data import asked, useless
+from atomizer_io.training.data import subsampled, unusable
 from atomizer_io.training.draws import generator
-from atomizer_io.training.metrics import Scores
+from atomizer_io.training.metrics import LEAST, Scores, Scoring
 from atomizer_io.training.neighbourhoods import surroundings
-from atomizer_io.training.scoring import LEAST, Scoring
 
 FITTED, SCORED = 60_000, 5  # positions at most that are fitted on; times as many that are scored
 NUMBERS = 30_000_000  # of the table that is fitted on at most: long series have many columns
@@ -161,12 +160,12 @@ def some(dataset: Dataset, count: int, seed: int, limit: int | None = None) -> I
     for index in chosen:  # in order: windows of a tile follow each other
         sample = dataset[index]
         if isinstance(sample, Sample) and known_rows(sample):
-            yield asked(sample, -(-count // len(chosen)), generator(seed, "rival positions", index))
+            yield subsampled(sample, -(-count // len(chosen)), generator(seed, "rival positions", index))
 
 
 def known_rows(sample: Sample) -> int:
     """Return how many positions (of a scene: one) have a known target and something that was observed."""
-    return 0 if useless(sample) is not None else int((~unknown(sample.target)).sum())
+    return 0 if unusable(sample) is not None else int((~unknown(sample.target)).sum())
 
 
 def most_samples(dataset: Dataset, numbers: Sequence[int]) -> int:
@@ -175,7 +174,7 @@ def most_samples(dataset: Dataset, numbers: Sequence[int]) -> int:
     return max(SAMPLES, ATOMS * len(atoms) // max(1, sum(atoms)))
 
 
-class Rival:
+class Baseline:
     """A model of scikit-learn that answers as our models do: logarithms of probabilities, or quantities."""
 
     def __init__(self, name: str, model: Any, task_spec: TaskSpec) -> None:
@@ -187,7 +186,7 @@ class Rival:
             warnings.simplefilter("ignore")  # a regression that has not quite converged is good enough to compare with
             self.model.fit(rows, target)
 
-    def answers(self, rows: Floats) -> Tensor:
+    def outputs(self, rows: Floats) -> Tensor:
         """Return the answers (M, outputs)."""
         if self.task_spec.regression:
             return torch.from_numpy(np.asarray(self.model.predict(rows), dtype=np.float32)[:, None])
@@ -196,7 +195,7 @@ class Rival:
         return found.clamp(min=LEAST).log()
 
 
-def candidates(task_spec: TaskSpec, rows: int, columns: int, seed: int) -> list[Rival]:
+def candidates(task_spec: TaskSpec, rows: int, columns: int, seed: int) -> list[Baseline]:
     """Return the rivals, not fitted yet; they use one thread."""
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -212,10 +211,10 @@ def candidates(task_spec: TaskSpec, rows: int, columns: int, seed: int) -> list[
         forest, linear = RandomForestClassifier(TREES, **how), LogisticRegression(max_iter=ITERATIONS)
     regression = make_pipeline(StandardScaler(), linear)
     name = "linear regression" if task_spec.regression else "logistic regression"
-    return [Rival("random forest", forest, task_spec), Rival(name, regression, task_spec)]
+    return [Baseline("random forest", forest, task_spec), Baseline(name, regression, task_spec)]
 
 
-class SimpleRivals:
+class Baselines:
     """The rivals, fitted on the positions of a training split."""
 
     def __init__(
@@ -235,20 +234,20 @@ class SimpleRivals:
         if not task_spec.regression and len(np.unique(target)) < 2:
             raise AtomizerError("there is only one class in the training data")
         self.fitted_on = len(rows)
-        self.rivals = candidates(task_spec, len(rows), rows.shape[1], seed)
-        for rival in self.rivals:
+        self.models = candidates(task_spec, len(rows), rows.shape[1], seed)
+        for baseline in self.models:
             self._check_time()
-            rival.fit(rows, target)
+            baseline.fit(rows, target)
         self.seconds = round(time.monotonic() - began, 1)
 
     def score(self, dataset: Dataset, limit: int | None = None) -> dict[str, dict[str, Any]]:
         """Return the scores of each rival by name, on at most ``limit`` samples of a dataset."""
-        scores = {rival.name: Scores(self.task_spec, everywhere=False) for rival in self.rivals}
+        scores = {baseline.name: Scores(self.task_spec, everywhere=False) for baseline in self.models}
         adding = {name: Scoring(self.task_spec, own) for name, own in scores.items()}
         for sample, columns in self._described(some(dataset, SCORED * self.most_rows, self.seed, limit)):
             rows = self.table.rows(columns)
-            for rival in self.rivals:
-                adding[rival.name].add([sample], rival.answers(rows))
+            for baseline in self.models:
+                adding[baseline.name].add([sample], baseline.outputs(rows))
         for each in adding.values():
             each.finish()
         return {name: own.compute() for name, own in scores.items()}

@@ -16,10 +16,10 @@ from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomizerError
-from atomizer_io.training import config, simple_rivals
-from atomizer_io.training.closing import lost
+from atomizer_io.training import baselines, config
+from atomizer_io.training.baselines import Baselines, Table, columns_of
+from atomizer_io.training.results import lost
 from atomizer_io.training.run import train
-from atomizer_io.training.simple_rivals import SimpleRivals, Table, columns_of
 from atomizer_io.training.splits import open_split
 from scenes import points
 
@@ -119,12 +119,12 @@ def test_points_bring_their_fields() -> None:
 
 def test_their_scores_are_those_of_scikit_learn() -> None:
     training, unseen = [labelled(image(seed)) for seed in range(20)], [labelled(image(seed)) for seed in (30, 31)]
-    rivals = SimpleRivals(CLASSES, training)
+    rivals = Baselines(CLASSES, training)
     assert rivals.fitted_on == 20 * 36
     found = rivals.score(unseen)
     rows = np.concatenate([rivals.table.rows(columns_of(s)) for s in unseen])
     truth = np.concatenate([s.target.numpy() for s in unseen])
-    for rival in rivals.rivals:
+    for rival in rivals.models:
         hits = float((rival.model.predict(rows) == truth).mean())
         assert found[rival.name]["accuracy"] == pytest.approx(hits) and hits > 0.85
     assert found["logistic regression"]["miou"] > 0.9  # the border is a line
@@ -139,7 +139,7 @@ def test_a_quantity_has_a_linear_rival() -> None:
         return Sample.of_map(atoms, GRID, target.numpy(), Meta("sample"))
 
     task_spec = TaskSpec(task="regression", num_outputs=1, target_mean=50.0, target_std=3.0)
-    rivals = SimpleRivals(task_spec, [quantity(seed) for seed in range(10)])
+    rivals = Baselines(task_spec, [quantity(seed) for seed in range(10)])
     found = rivals.score([quantity(40)])
     assert rivals.fitted_on == 350 and found["linear regression"]["rmse"] < 0.1
     assert 0.1 < found["random forest"]["rmse"] < 2.0
@@ -147,16 +147,16 @@ def test_a_quantity_has_a_linear_rival() -> None:
 
 def test_a_class_that_was_not_fitted_can_occur() -> None:
     task_spec = TaskSpec(task="segmentation", num_outputs=3, class_names=("a", "b", "c"))
-    found = SimpleRivals(task_spec, [labelled(image(0))]).score([labelled(image(1), np.full((6, 6), 2))])
+    found = Baselines(task_spec, [labelled(image(0))]).score([labelled(image(1), np.full((6, 6), 2))])
     assert found["random forest"]["iou"]["c"] == 0.0
 
 
 def test_few_positions_of_few_samples_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simple_rivals, "FITTED", 30)
-    monkeypatch.setattr(simple_rivals, "SAMPLES", 5)
-    monkeypatch.setattr(simple_rivals, "ATOMS", 5 * 72)
+    monkeypatch.setattr(baselines, "FITTED", 30)
+    monkeypatch.setattr(baselines, "SAMPLES", 5)
+    monkeypatch.setattr(baselines, "ATOMS", 5 * 72)
     training = [labelled(image(seed)) for seed in range(20)]
-    assert SimpleRivals(CLASSES, training).fitted_on == 30
+    assert Baselines(CLASSES, training).fitted_on == 30
 
 
 def test_all_samples_of_one_position_are_read() -> None:
@@ -166,19 +166,19 @@ def test_all_samples_of_one_position_are_read() -> None:
         one = aio.AtomSet((first.with_sites(torch.tensor([0])),))
         return Sample.of_points(one, first.positions[:1], (first.values[:1, 0] > 0).long(), Meta(f"place {seed}"))
 
-    rivals = SimpleRivals(CLASSES, [place(seed) for seed in range(700)])
+    rivals = Baselines(CLASSES, [place(seed) for seed in range(700)])
     assert rivals.fitted_on == 700
     assert [name for (_, name), _ in rivals.table.columns] == list(BANDS)  # nothing lies around
 
 
 def test_long_tables_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simple_rivals, "NUMBERS", 6 * 100)  # six columns
-    assert SimpleRivals(CLASSES, [labelled(image(seed)) for seed in range(20)]).fitted_on == 100
+    monkeypatch.setattr(baselines, "NUMBERS", 6 * 100)  # six columns
+    assert Baselines(CLASSES, [labelled(image(seed)) for seed in range(20)]).fitted_on == 100
 
 
 def test_one_class_is_no_task() -> None:
     with pytest.raises(AtomizerError, match="only one class"):
-        SimpleRivals(CLASSES, [labelled(image(0), np.ones((6, 6), dtype=np.int64))])
+        Baselines(CLASSES, [labelled(image(0), np.ones((6, 6), dtype=np.int64))])
 
 
 def settings(folder: Path) -> config.Run:
@@ -206,7 +206,7 @@ def settings(folder: Path) -> config.Run:
 def test_a_run_tells_what_they_get(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = train(settings(tmp_path), progress=False)
     shown = capsys.readouterr().out
-    stored = json.loads((tmp_path / "run" / "metrics.json").read_text())["rivals"]
+    stored = json.loads((tmp_path / "run" / "metrics.json").read_text())["baselines"]
     known = sum(int((~sample.queries.ignore).sum()) for sample in open_split(settings(tmp_path), "train"))
     assert stored["fitted_on"] == known and set(stored["scores"]) == {"val", "test"}
     assert stored["scores"]["val"]["random forest"]["positions"] == result["scores"]["val"]["positions"]
@@ -236,5 +236,5 @@ def test_a_run_without_scikit_learn_says_how_to_get_them(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "sklearn" else plain(name, *rest)
     )
-    assert train(settings(tmp_path), progress=False)["rivals"] is None
+    assert train(settings(tmp_path), progress=False)["baselines"] is None
     assert "pip install 'atomizer-io[rivals]'" in capsys.readouterr().out

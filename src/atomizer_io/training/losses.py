@@ -1,4 +1,4 @@
-"""What training lowers: cross-entropy of classes, or squared error of a quantity in units of its spread."""
+"""Losses: cross-entropy, or mean squared error on the standardised regression target."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from atomizer_io.data.task_spec import IGNORE, TaskSpec
 
 
 def loss_sum(
-    answers: Tensor, target: Tensor, task_spec: TaskSpec, class_weights: Tensor | None = None
+    outputs: Tensor, target: Tensor, task_spec: TaskSpec, class_weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Sum of the losses of all known targets (M,), and what to divide it by for their mean.
+    """Sum of the losses of all known targets (M,), and the weight to divide it by for their mean.
 
     Sums, so that positions on several processes weigh alike in a batch. Batches that are accumulated for one step weigh
     alike as wholes, however many positions each has. Where nothing is known both are 0; the sum still has a gradient
@@ -22,16 +22,16 @@ def loss_sum(
     """
     if task_spec.regression:
         known = target.isfinite()
-        error = (answers[..., 0] - torch.where(known, target, 0.0)) / task_spec.target_std
+        error = (outputs[..., 0] - torch.where(known, target, 0.0)) / task_spec.target_std
         return (error.square() * known).sum(), known.sum()
     known = target != IGNORE
-    total = F.cross_entropy(answers.float(), target, class_weights, ignore_index=IGNORE, reduction="sum")
+    total = F.cross_entropy(outputs.float(), target, class_weights, ignore_index=IGNORE, reduction="sum")
     if class_weights is None:
         return total, known.sum()
-    return total, class_weights.to(answers.device)[target.clamp(min=0)].mul(known).sum()
+    return total, class_weights.to(outputs.device)[target.clamp(min=0)].mul(known).sum()
 
 
-def weights_of_counts(counts: Sequence[int], power: float) -> Tensor:
+def class_weights_of_counts(counts: Sequence[int], power: float) -> Tensor:
     """A weight per class, inverse to ``power`` of how often it occurs: 1 balances classes, ½ goes half the way.
 
     It is 1 on average over what was counted. A class that was not met counts as the rarest that was: it may come yet.

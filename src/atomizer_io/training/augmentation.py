@@ -1,4 +1,4 @@
-"""What a training sample shows: channels, dates and wavelengths are drawn, so that one model reads them all."""
+"""Augmentation of training samples: flips and rotations, hidden channels and dates, shifted wavelengths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
+from atomizer_io.data.acquisition import memory
+from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Sample
 from atomizer_io.data.sensors import catalogue
@@ -14,16 +17,54 @@ from atomizer_io.errors import ConfigError
 from atomizer_io.training.bands import observed, with_acquisitions, with_channels
 
 
-@dataclass(frozen=True)
-class ChannelDraws:
-    """Which channels of a training sample stay, so that one model learns to answer from every subset of them.
+def rotated(sample: Sample, quarter_turns: int, flip: bool) -> Sample:
+    """Return ``sample`` mirrored at the north–south axis if ``flip``, then rotated counter-clockwise about its origin.
 
-    To a ``share`` of the samples the ``scheme`` is applied: each ``sensors``, ``groups`` (of bands: RGB, red edge, NIR,
+    The queries keep their order, so the target stays as it is; they no longer fill a north-up grid.
+    """
+    if not flip and not quarter_turns % 4:
+        return sample
+    matrix = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64).matrix_power(quarter_turns % 4)
+    if flip:
+        matrix = matrix @ torch.tensor([[-1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+
+    grids: dict[object, Tensor] = {}  # acquisitions on one grid share their positions, and go on sharing them
+
+    def moved(positions: Tensor) -> Tensor:
+        if (key := memory(positions)) not in grids:
+            grids[key] = positions @ matrix.T
+        return grids[key]
+
+    sideways = quarter_turns % 2 == 1
+    acquisitions = []
+    for acquisition in sample.atoms:
+        across, along = acquisition.footprint_m or (0.0, 0.0)
+        footprint = (along, across) if sideways else (across, along)
+        acquisitions.append(acquisition.moved(moved(acquisition.positions), footprint))
+    queries = sample.queries
+    if queries is not None:
+        size_m = queries.footprint_m
+        size_m = size_m.flip(-1) if sideways and size_m is not None else size_m
+        queries = replace(queries, positions=moved(queries.positions), grid=None, footprint_m=size_m)
+    return replace(sample, atoms=AtomSet(tuple(acquisitions)), queries=queries)
+
+
+def augmented(sample: Sample, generator: torch.Generator, *, flips: bool = True, rotations: bool = True) -> Sample:
+    """Return the sample in one of the eight orientations of a square, each as likely as any other."""
+    flip = flips and bool(torch.randint(2, (), generator=generator))
+    return rotated(sample, int(torch.randint(4, (), generator=generator)) if rotations else 0, flip)
+
+
+@dataclass(frozen=True)
+class ChannelDropout:
+    """Which channels of a training sample stay, so that one model learns to predict from every subset of them.
+
+    The ``scheme`` is applied to a ``share`` of the samples: each ``sensors``, ``groups`` (of bands: RGB, red edge, NIR,
     SWIR …; bands in none stand alone) or ``bands`` stays with a probability that is itself drawn between 0 and 1 for
     the sample, so that subsets of every size come equally often. ``mixed`` draws one of the three for each sample,
     ``none`` leaves all. ``dates`` is the share of samples of which a subset of the dates stays, drawn likewise. At
-    least one of each always stays; in a share of the draws, ``alone``, just one does, as few subsets are that small,
-    and a model learns little of what is hardly ever shown. In three quarters of the samples ``wavelengths`` moves the
+    least one of each always stays; in a share ``alone`` of the cases just one does, as few subsets are that small, and
+    a model learns little of what is hardly ever shown. In three quarters of the samples ``wavelengths`` moves the
     centre of every band by up to that share of itself and halves or doubles its width at most, so that a model learns
     what lies between the bands it is trained on, as other sensors have it; values stay as they are.
     """
@@ -36,37 +77,39 @@ class ChannelDraws:
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
-            raise ConfigError(f"channel_draws.scheme {self.scheme!r} is not known; use {', '.join(SCHEMES)}")
+            raise ConfigError(f"training.channel_dropout.scheme {self.scheme!r} is not known; use {', '.join(SCHEMES)}")
         for name in ("share", "dates", "alone"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"channel_draws.{name} is a share from 0 to 1, got {getattr(self, name)}")
+                raise ConfigError(f"training.channel_dropout.{name} is a share from 0 to 1, got {getattr(self, name)}")
         if not 0 <= self.wavelengths <= FARTHEST:
-            raise ConfigError(f"channel_draws.wavelengths is a share from 0 to {FARTHEST}, got {self.wavelengths}")
+            raise ConfigError(
+                f"training.channel_dropout.wavelengths is a share from 0 to {FARTHEST}, got {self.wavelengths}"
+            )
 
     @property
     def hide(self) -> bool:
         """Whether some samples lack channels or dates."""
         return self.scheme != "none" or self.dates > 0
 
-    def always(self) -> ChannelDraws:
-        """Return draws that hide channels or dates of every sample, and move no wavelengths."""
-        return ChannelDraws(self.scheme, 1.0, 1.0 if self.dates else 0.0, self.alone)
+    def always(self) -> ChannelDropout:
+        """Return a dropout that hides channels or dates of every sample, and shifts no wavelengths."""
+        return ChannelDropout(self.scheme, 1.0, 1.0 if self.dates else 0.0, self.alone)
 
     def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
         """Return ``sample``, perhaps without some of its channels and dates, or with others in their place."""
-        if self == ChannelDraws():
+        if self == ChannelDropout():
             return sample
         chance, which, days = torch.rand(3, generator=generator).tolist()
         if self.scheme != "none" and chance < self.share:
             scheme = self.scheme if self.scheme != "mixed" else MIXED[int(which * len(MIXED))]
             units = units_of(observed(sample.atoms), scheme)
-            stay = drawn(len(units), self.alone, generator)
+            stay = random_subset(len(units), self.alone, generator)
             gone = set().union(*(unit for unit, stays in zip(units, stay, strict=True) if not stays))
             sample = with_channels(sample, lambda channel: (channel.sensor, channel.name) not in gone)
         if days < self.dates:
             sample = with_dates(sample, self.alone, generator)
         if self.wavelengths and float(torch.rand((), generator=generator)) < MOVED:
-            sample = with_moved_bands(sample, self.wavelengths, generator)
+            sample = with_shifted_bands(sample, self.wavelengths, generator)
         return sample
 
 
@@ -76,10 +119,10 @@ FARTHEST = 0.5  # of its wavelength, that a band is moved by at most
 MOVED = 0.75  # share of samples whose bands move; the others show the bands as they are
 
 
-def drawn(count: int, alone: float, generator: torch.Generator) -> list[bool]:
-    """Return which of ``count`` things stay: each with one probability, drawn from 0 to 1; one at least.
+def random_subset(count: int, alone: float, generator: torch.Generator) -> list[bool]:
+    """Return which of ``count`` stay: each with one probability, drawn from 0 to 1; one at least.
 
-    In a share ``alone`` of the draws it is just one.
+    In a share ``alone`` of the cases it is just one.
     """
     chance = torch.rand((), generator=generator)
     stays = torch.rand(count, generator=generator) < chance
@@ -87,12 +130,11 @@ def drawn(count: int, alone: float, generator: torch.Generator) -> list[bool]:
         stays[:] = False
     if not bool(stays.any()):
         stays[int(torch.randint(count, (), generator=generator))] = True
-    found: list[bool] = stays.tolist()
-    return found
+    return [bool(stay) for stay in stays]
 
 
 def units_of(channels: Iterable[Channel], scheme: str) -> list[set[tuple[str, str]]]:
-    """Return what a scheme keeps or leaves out together: channels of a sensor, of a group of bands, or single ones."""
+    """Return the units that a scheme keeps or drops: channels of a sensor, of a group of bands, or single ones."""
     names = [(channel.sensor, channel.name) for channel in channels]
     if scheme == "sensors":
         return [{name for name in names if name[0] == sensor} for sensor in dict.fromkeys(name[0] for name in names)]
@@ -125,7 +167,7 @@ def with_dates(sample: Sample, alone: float, generator: torch.Generator) -> Samp
     known = sorted({day for day in days if day is not None})
     if len(known) < 2:
         return sample
-    stays = dict(zip(known, drawn(len(known), alone, generator), strict=True))
+    stays = dict(zip(known, random_subset(len(known), alone, generator), strict=True))
     left = {number for number, day in enumerate(days) if day is None or stays[day]}
     parts = {number: part for number, part in enumerate(sample.atoms) if number in left}
     if not any(part.num_atoms for part in parts.values()):
@@ -133,7 +175,7 @@ def with_dates(sample: Sample, alone: float, generator: torch.Generator) -> Samp
     return with_acquisitions(sample, parts)
 
 
-def with_moved_bands(sample: Sample, share: float, generator: torch.Generator) -> Sample:
+def with_shifted_bands(sample: Sample, share: float, generator: torch.Generator) -> Sample:
     """Return ``sample`` with other wavelengths and widths of its bands, the same for all dates of a sensor."""
     moved: dict[tuple[str, str], Channel] = {}
     parts = {}
