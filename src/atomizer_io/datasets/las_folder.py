@@ -61,7 +61,7 @@ class LasFolder(TileDataset):
 
     classes: Mapping[int, str] | None = None
     ignore: Sequence[int] = (0, *NOISE)
-    other: str | None = None  # old name
+    other: str | None = None
     colour: bool | None = None
     crs: str | None = None
     images: str | Path | bool = True
