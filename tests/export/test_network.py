@@ -10,7 +10,7 @@ from torch import Tensor
 
 import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
-from atomizer_io.errors import AtomsError, ConfigError, QueryError, UnknownChannelError
+from atomizer_io.errors import AtomsError, QueryError, UnknownChannelError
 from atomizer_io.export import scene_inputs
 from atomizer_io.export.formats import TRACED, TRIED, random_inputs
 from atomizer_io.export.network import Network, inputs_of
@@ -68,9 +68,8 @@ def exported(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None
         {"offset_encoding": False},
         {"layout": "sites", "offset_encoding": False, "task": "classification"},
         {"channels": SENTINEL2.pick("B02", "B03")},
-        {"layout": "balanced"},
         {"max_points": 20},
-        {"max_points": 20, "temporal": True, "layout": "balanced"},
+        {"max_points": 20, "temporal": True},
         {"preset": "atomizer_io_3d", "neighbors": 3, "cross_heads": 2},
     ],
     ids=lambda changes: ", ".join(map(str, changes)) or "segmentation",
@@ -104,14 +103,6 @@ def test_points_that_were_not_drawn_are_seen_at_queries() -> None:
     assert (inputs["seen"][:, 0] >= 0).all() and int((inputs["kind"] >= 0).sum()) < 150 + 20 + 1
     want = direct(model, atoms, where, sites=[sites])
     torch.testing.assert_close(Network(model)(**inputs), want, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("settings", [{"dimensions": 3, "layout": "balanced"}, {"query_height": True}])
-def test_models_with_heights_are_refused_by_name(settings) -> None:
-    model, cloud = small(**settings), points(1)
-    for export in (Network, lambda model: scene_inputs(model, cloud, cloud.acquisitions[0].positions)):
-        with pytest.raises(ConfigError, match=f"setting {next(iter(settings))}"):
-            export(model)
 
 
 def test_cells_longer_than_a_row() -> None:

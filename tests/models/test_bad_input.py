@@ -147,8 +147,8 @@ def test_a_geometry_of_another_scene(model: aio.AtomizerIO) -> None:
 def test_positions_located_elsewhere(model: aio.AtomizerIO) -> None:
     atoms = aio.AtomSet.from_raster(torch.ones(2, 4, 4), SENTINEL2.pick("B02", "B03"), 10.0)
     latents = model.encode([atoms], atoms_per_latent=32)
-    other = model.geometry(atoms, atoms_per_latent=4)
-    located = model.locate(atoms, other, torch.zeros(1, 2))
+    second = model.geometry(atoms, atoms_per_latent=4)
+    located = model.locate(atoms, second, torch.zeros(1, 2))
     with pytest.raises(QueryError, match=r"located among 8 latents .* but the sample has 1 latents"):
         model.decode(latents, [located])
     fitting = model.locate(atoms, latents.geometries[0], torch.zeros(1, 2))
@@ -264,9 +264,9 @@ def test_a_query_far_outside(model: aio.AtomizerIO, position: tuple[float, float
         model([raster()], [torch.tensor([(0.0, 0.0), position], dtype=torch.float64)])
 
 
-def test_a_query_outside_what_clouds_left_is_answered(model: aio.AtomizerIO) -> None:
-    (answer,) = model([raster()], [torch.tensor([[59.0, -59.0], [5000.0, 0.0]])])
-    assert answer.isfinite().all()
+def test_a_query_outside_what_clouds_left_has_a_prediction(model: aio.AtomizerIO) -> None:
+    (prediction,) = model([raster()], [torch.tensor([[59.0, -59.0], [5000.0, 0.0]])])
+    assert prediction.isfinite().all()
 
 
 def test_queries_of_the_wrong_shape(model: aio.AtomizerIO) -> None:
@@ -278,7 +278,7 @@ def test_queries_of_the_wrong_shape(model: aio.AtomizerIO) -> None:
 @pytest.mark.parametrize("task", ["classification", "scene_regression"])
 def test_a_scene_model_takes_no_positions(task: str) -> None:
     model = create(task=task)
-    with pytest.raises(QueryError, match=f"a {task} model answers for whole scenes: do not pass positions"):
+    with pytest.raises(QueryError, match=f"a {task} model predicts for whole scenes: do not pass positions"):
         model([raster()], HERE)
     with pytest.raises(QueryError, match=f"a {task} model has no decoder: create it with task='segmentation'"):
         model.decode(model.encode([raster()]), HERE)
@@ -287,9 +287,9 @@ def test_a_scene_model_takes_no_positions(task: str) -> None:
 @pytest.mark.parametrize("task", ["segmentation", "regression"])
 def test_a_dense_model_needs_positions(task: str) -> None:
     model = create(task=task)
-    with pytest.raises(QueryError, match=f"a {task} model answers at positions: pass a list of"):
+    with pytest.raises(QueryError, match=f"a {task} model predicts at positions: pass a list of"):
         model([raster()])
-    with pytest.raises(QueryError, match=f"a {task} model answers at positions: use decode"):
+    with pytest.raises(QueryError, match=f"a {task} model predicts at positions: use decode"):
         model.classify(model.encode([raster()]))
 
 
@@ -388,7 +388,7 @@ def test_every_error_is_a_value_error_of_ours(model: aio.AtomizerIO, wrong: Call
 # --- nothing is filled with zero ---
 
 
-def answers(model: aio.AtomizerIO, atoms: AtomSet) -> Tensor:
+def predicted(model: aio.AtomizerIO, atoms: AtomSet) -> Tensor:
     with torch.no_grad():
         return model([atoms], [aio.Grid(4, 4, 10.0).positions()])[0]
 
@@ -400,32 +400,32 @@ def pixel_scene(value: float, **options: object) -> AtomSet:
 
 
 def test_a_missing_pixel_is_neither_zero_nor_the_mean(model: aio.AtomizerIO) -> None:
-    missing = answers(model, pixel_scene(NAN))
+    missing = predicted(model, pixel_scene(NAN))
     for filled in (0.0, SENTINEL2["B02"].mean):
-        assert float((answers(model, pixel_scene(filled)) - missing)[6].abs().max()) > 1e-3
+        assert float((predicted(model, pixel_scene(filled)) - missing)[6].abs().max()) > 1e-3
 
 
 def test_every_way_of_being_absent_is_the_same(model: aio.AtomizerIO) -> None:
-    missing = answers(model, pixel_scene(NAN))
+    missing = predicted(model, pixel_scene(NAN))
     valid = np.ones((4, 4), bool)
     valid[1, 2] = False
-    assert torch.equal(answers(model, pixel_scene(-9999.0, nodata=-9999.0)), missing)
-    assert torch.equal(answers(model, pixel_scene(0.0, nodata=0.0)), missing)
-    assert torch.equal(answers(model, pixel_scene(777.0, valid=valid)), missing)
+    assert torch.equal(predicted(model, pixel_scene(-9999.0, nodata=-9999.0)), missing)
+    assert torch.equal(predicted(model, pixel_scene(0.0, nodata=0.0)), missing)
+    assert torch.equal(predicted(model, pixel_scene(777.0, valid=valid)), missing)
     (full,) = pixel_scene(NAN)
     there = full.occupied()
     without = AtomSet((Acquisition(full.values[there], full.positions[there], full.channels),))
-    torch.testing.assert_close(answers(model, without), missing, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(predicted(model, without), missing, rtol=1e-12, atol=1e-12)
 
 
 def test_a_channel_that_is_nowhere_valid_does_not_exist(model: aio.AtomizerIO, scene_model: aio.AtomizerIO) -> None:
     image = raster(SENTINEL2.pick("B02"))
     values = torch.stack([image.acquisitions[0].values.reshape(4, 4), torch.full((4, 4), NAN)])
     with_empty = AtomSet.from_raster(values, SENTINEL2.pick("B02", "B03"))
-    torch.testing.assert_close(answers(model, with_empty), answers(model, image), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(predicted(model, with_empty), predicted(model, image), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(scene_model([with_empty]), scene_model([image]), rtol=1e-12, atol=1e-12)
     zeros = AtomSet.from_raster(values.nan_to_num(0.0), SENTINEL2.pick("B02", "B03"))
-    assert float((answers(model, zeros) - answers(model, image)).abs().max()) > 1e-3
+    assert float((predicted(model, zeros) - predicted(model, image)).abs().max()) > 1e-3
 
 
 def test_a_channel_that_is_nowhere_valid_needs_no_description(model: aio.AtomizerIO) -> None:
@@ -433,10 +433,10 @@ def test_a_channel_that_is_nowhere_valid_needs_no_description(model: aio.Atomize
     values = torch.stack([image.acquisitions[0].values.reshape(4, 4), torch.full((4, 4), NAN)])
     nameless = Channel("mysat", "wetness")  # no wavelength, not learned, no statistics
     with_nameless = AtomSet.from_raster(values, (SENTINEL2["B02"], nameless), gsd=10.0)
-    torch.testing.assert_close(answers(model, with_nameless), answers(model, image), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(predicted(model, with_nameless), predicted(model, image), rtol=1e-12, atol=1e-12)
     values[1, 3, 3] = 0.5  # a single value, and it has to be described
     with pytest.raises(UnknownChannelError, match="'wetness' of mysat has neither a wavelength nor a name"):
-        answers(model, AtomSet.from_raster(values, (SENTINEL2["B02"], nameless), gsd=10.0))
+        predicted(model, AtomSet.from_raster(values, (SENTINEL2["B02"], nameless), gsd=10.0))
 
 
 def test_an_empty_acquisition_does_not_exist(scene_model: aio.AtomizerIO) -> None:

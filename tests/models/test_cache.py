@@ -84,24 +84,24 @@ def test_an_equal_grid_elsewhere_is_not_built_again() -> None:
 
 
 @pytest.mark.parametrize("flip", [False, True])
-@pytest.mark.parametrize("turns", [0, 1, 2, 3])
-def test_queries_on_pixels_of_a_scene_that_comes_again_are_located_once(turns: int, flip: bool) -> None:
+@pytest.mark.parametrize("rotations", [0, 1, 2, 3])
+def test_queries_on_pixels_of_a_scene_that_comes_again_are_located_once(rotations: int, flip: bool) -> None:
     model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
     grid = aio.Grid(9, 7, 10.0)
     atoms = raster(1, size=(9, 7), holes=0.2) + raster(2, size=(3, 3), gsd=30.0)
-    sample = rotated(Sample.of_map(atoms, grid, np.zeros((9, 7), dtype=np.int64), Meta("a")), turns, flip)
+    sample = rotated(Sample.of_map(atoms, grid, np.zeros((9, 7), dtype=np.int64), Meta("a")), rotations, flip)
     assert sample.queries is not None
     cache = GeometryCache(model.config)
     generator = torch.Generator().manual_seed(0)
     draws = [sample.queries.positions[torch.randperm(63, generator=generator)[:20]] for _ in range(4)]
     with mock.patch.object(module, "locate", wraps=module.locate) as locating:
-        found = [cache.prepare(sample.atoms, where)[1] for where in draws]
+        result = [cache.prepare(sample.atoms, where)[1] for where in draws]
         assert locating.call_count == 2  # the first draw, then all pixels
     geometry = model.geometry(sample.atoms)
-    for where, located in zip(draws, found, strict=True):
+    for where, located in zip(draws, result, strict=True):
         expected = model.locate(sample.atoms, geometry, where)
         assert torch.equal(located.near.latents_Mk, expected.near.latents_Mk)
-        assert torch.equal(located.near.queries_MX, expected.near.queries_MX)
+        assert torch.equal(located.near.queries_M2, expected.near.queries_M2)
         assert torch.equal(located.sites_MA, expected.sites_MA)
         located.check(geometry, 0)
 
@@ -113,7 +113,7 @@ def test_queries_beside_pixels_are_located_as_ever() -> None:
         where = aio.Grid(5, 4, 10.0).positions() + shift
         expected = model.locate(scene, model.geometry(scene), where)
         located = cache.prepare(scene, where)[1]
-        torch.testing.assert_close(located.near.queries_MX, expected.near.queries_MX, rtol=0, atol=1e-12)
+        torch.testing.assert_close(located.near.queries_M2, expected.near.queries_M2, rtol=0, atol=1e-12)
         assert torch.equal(located.sites_MA, expected.sites_MA)
 
 
@@ -124,8 +124,8 @@ def test_what_is_no_raster() -> None:
     assert Raster.of(grid[:-1]) is None
     assert Raster.of(grid[:4]) is None  # one row
     assert Raster.of(grid[torch.randperm(12, generator=torch.Generator().manual_seed(0))]) is None
-    found = Raster.of(grid)
-    assert found is not None
-    assert found.index(grid[[5, 0]]).tolist() == [5, 0]
+    result = Raster.of(grid)
+    assert result is not None
+    assert result.index(grid[[5, 0]]).tolist() == [5, 0]
     for beside in ([[0.0, 0.0]], [[500.0, 0.0]], [[0.0, 500.0]], [[-500.0, 0.0]]):
-        assert found.index(torch.tensor(beside, dtype=torch.float64)) is None
+        assert result.index(torch.tensor(beside, dtype=torch.float64)) is None

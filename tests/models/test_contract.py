@@ -20,7 +20,7 @@ from atomizer_io.models.base import Cost, Model, Preset, in_units
 
 FLOODS = """
 data: {name: synthetic, options: {like: sen1floods11, size: 16, length: 6}, workers: 0}
-training: {max_steps: 4, batch_size: 2, learning_rate: 0.1, loggers: [], pictures: 0, accelerator: cpu}
+training: {max_steps: 4, batch_size: 2, learning_rate: 0.1, loggers: [], figures: 0, accelerator: cpu}
 """
 
 
@@ -28,7 +28,7 @@ training: {max_steps: 4, batch_size: 2, learning_rate: 0.1, loggers: [], picture
 
 
 class Count:
-    """Prepares a sample: only the number of answers is wanted."""
+    """Prepares a sample: only the number of queries counts."""
 
     def __call__(
         self,
@@ -41,7 +41,7 @@ class Count:
 
 
 class MeanPredictor(Model):
-    """Gives the same answer everywhere: the one that was right most often."""
+    """Gives the same prediction everywhere: the one that was right most often."""
 
     family = "mean"
     presets: ClassVar = {"mean": Preset()}
@@ -135,7 +135,7 @@ def test_a_saved_model_of_an_unknown_kind_is_refused(
 
 @pytest.mark.parametrize("name", ["atomizer_io_tiny", "unet_small", "pixels", "resnet_small", "vit_tiny"])
 @pytest.mark.parametrize("task", ["segmentation", "regression"])
-def test_every_model_answers_saves_and_counts(name: str, task: str, tmp_path: Path) -> None:
+def test_every_model_predicts_saves_and_counts(name: str, task: str, tmp_path: Path) -> None:
     scene = aio.datasets.create("synthetic", like="sen1floods11", split="train", size=20)[0]
     outputs = 2 if task == "segmentation" else 1
     torch.manual_seed(0)
@@ -145,17 +145,17 @@ def test_every_model_answers_saves_and_counts(name: str, task: str, tmp_path: Pa
     model = aio.create_model(name, task_spec=task_spec).eval()
     inputs = [model.preparer()(scene.atoms, scene.queries)]
     with torch.no_grad():
-        (answers,) = model.predict(inputs)
+        (predictions,) = model.predict(inputs)
         (again,) = model([scene.atoms], [scene.queries.positions])
-    assert answers.shape == (400, outputs) and torch.equal(answers, again)
+    assert predictions.shape == (400, outputs) and torch.equal(predictions, again)
     if task == "regression":
-        assert 80 < float(answers.mean()) < 120  # in the unit of the target
+        assert 80 < float(predictions.mean()) < 120  # in the unit of the target
     assert model.flops(inputs) > 0
     model.save_pretrained(tmp_path)
     loaded = aio.load_model(tmp_path)
     assert type(loaded) is type(model) and loaded.task_spec == task_spec and loaded.preset == name
     with torch.no_grad():
-        assert torch.equal(loaded.predict(inputs)[0], answers)
+        assert torch.equal(loaded.predict(inputs)[0], predictions)
 
 
 @pytest.mark.parametrize("name", ["unet_small", "pixels", "resnet_small", "vit_tiny"])
@@ -179,16 +179,16 @@ def test_an_absent_ability_is_refused(name: str) -> None:
         ([], [], "the batch is empty"),
         (["atoms"], torch.zeros(1, 2), "positions come as a list"),
         (["atoms"], [torch.zeros(1, 2)] * 2, "2 lists of positions for 1 samples"),
-        (["atoms"], None, "answers at positions"),
+        (["atoms"], None, "predicts at positions"),
     ],
 )
 def test_mistakes_are_named_alike_by_every_model(batch: Any, positions: Any, words: str) -> None:
     channels = aio.sensors.SENTINEL2.pick("B02")
     atoms = aio.AtomSet.from_raster(torch.zeros(1, 4, 4), channels, 10.0)
-    given = atoms if batch == "atoms" else [atoms for _ in batch]
+    samples = atoms if batch == "atoms" else [atoms for _ in batch]
     for name in ("atomizer_io_tiny", "unet_small", "pixels", "resnet_small", "vit_tiny"):
         with pytest.raises(AtomizerError, match=words):
-            aio.create_model(name, channels=channels)(given, positions)
+            aio.create_model(name, channels=channels)(samples, positions)
 
 
 def test_installed_packages_add_models(monkeypatch: pytest.MonkeyPatch) -> None:

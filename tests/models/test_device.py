@@ -17,6 +17,7 @@ import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.models.atomizer.decoder import Piece
 from atomizer_io.models.atomizer.geometry.neighbors import Near
+from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.ops import attention
 
 TASKS: dict[str, dict[str, Any]] = {
@@ -25,7 +26,6 @@ TASKS: dict[str, dict[str, Any]] = {
     "segmentation": {},
     "regression": {"num_outputs": 1},
     "temporal": {"task": "segmentation", "temporal": True},
-    "heights": {"task": "segmentation", "layout": "balanced", "dimensions": 3, "query_height": True},
 }
 
 
@@ -51,13 +51,13 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
     settings = {"task": name, "atoms_per_latent": 50, "observation_mlp": False, **TASKS[name]}
     plain, atoms = aio.create_model("atomizer_io_tiny", **settings), scene(temporal=name == "temporal")
     geometry = plain.geometry(atoms)
-    anchors_LX, steps = geometry.anchors_LX, len(geometry.cells)
+    anchors_L2, steps = geometry.anchors_L2, len(geometry.cells)
     near = plain.locate(atoms, geometry, torch.zeros(20, 2)) if plain.task_spec.dense else None
     with torch.no_grad():
         tokens = plain.tokenizer([atoms], [geometry])
         (seen,) = plain.tokenizer.observe([atoms])
     segments = [cells.segments(64) for cells in geometry.cells]
-    plans = [attention.plan(s, c, tokens, anchors_LX, 128) for s, c in zip(segments, geometry.cells, strict=True)]
+    plans = [attention.plan(s, c, tokens, anchors_L2, 128) for s, c in zip(segments, geometry.cells, strict=True)]
     offsets = None if near is None else near.near.offsets().float()
     model = plain  # its numbers are not needed any more
     for module in model.modules():
@@ -66,35 +66,33 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
     layer, encoder, moved = model.encoder.attention, model.encoder, on_device(tokens, device)
     folded, h = layer.fold(encoder.norm(encoder.h_init), moved.kind_KF), []
     for order_G, blocks in plans:
-        found = [layer.attend(folded, moved.value_N, moved.site_SF, on_device(block, device)) for block in blocks]
-        lse_GH, out_GHE = (torch.cat(column) for column in zip(*found, strict=True))
+        result = [layer.attend(folded, moved.value_N, moved.site_SF, on_device(block, device)) for block in blocks]
+        lse_GH, out_GHE = (torch.cat(column) for column in zip(*result, strict=True))
         cell_G = on_device(order_G, device)  # as many, and of the same type, as the cells of the segments
         empty_HE = layer.value(layer.empty).unflatten(0, (layer.heads, layer.head_dim))
-        merged = attention.merge(lse_GH, out_GHE, cell_G, len(anchors_LX), empty_HE).flatten(1)
+        merged = attention.merge(lse_GH, out_GHE, cell_G, len(anchors_L2), empty_HE).flatten(1)
         h_LD = encoder.h_init + encoder.out(merged)
         h.append(h_LD + encoder.feedforward(h_LD))
-    h_TLD = model.processor(torch.stack(h), anchors_LX.expand(steps, -1, -1))
+    h_TLD = model.processor(torch.stack(h), anchors_L2.expand(steps, -1, -1))
     h_LD = h_TLD[0] if model.temporal is None else model.temporal(h_TLD, torch.zeros(steps).double())
     if near is None:
-        answers = model.head(h_LD.mean(dim=0))
+        predictions = model.head(h_LD.mean(dim=0))
     else:
         assert model.decoder is not None
         place = Near(
             on_device(near.near.latents_Mk, device),
-            near.near.queries_MX,
-            near.near.anchors_LX,
+            near.near.queries_M2,
+            near.near.anchors_L2,
             on_device(offsets, device),
         )
         piece = Piece(
             place,
             model.decoder.project([h_LD])[0],
-            on_device(seen, device),
-            on_device(near.sites_MA, device),
-            on_device(near.heights_M, device),
+            Look(on_device(seen, device), on_device(near.sites_MA, device)),
         )
-        answers = model.decoder(model.head, [piece])
-    assert answers.device.type == device
-    answers.square().sum().backward()
+        predictions = model.decoder(model.head, [piece])
+    assert predictions.device.type == device
+    predictions.square().sum().backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is None or parameter.grad.device.type == device, parameter_name
 

@@ -131,8 +131,8 @@ def test_optical_bands_of_the_catalogue_differ_pairwise() -> None:
     features = {
         (c.sensor, c.name): spectral(f64(c.wavelength_um or 0), f64(c.bandwidth_um or 0)).flatten() for c in bands
     }
-    for (a, one), (b, other) in itertools.combinations(features.items(), 2):
-        assert float((one - other).abs().max()) > 1e-3, (a, b)
+    for (a, one), (b, second) in itertools.combinations(features.items(), 2):
+        assert float((one - second).abs().max()) > 1e-3, (a, b)
     for name, feature in features.items():
         assert float(feature.max()) > 100 * BLIND, name
 

@@ -13,10 +13,10 @@ import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL1
 from atomizer_io.errors import QueryError
 from atomizer_io.models.atomizer.explain import Explanation
-from atomizer_io.models.atomizer.geometry.neighbors import local_queries, sites_at
+from atomizer_io.models.atomizer.geometry.neighbors import local_queries, seen_sites
 from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.ops import attention, memory
-from atomizer_io.models.atomizer.reference import Reference, rotations
+from atomizer_io.models.atomizer.reference import Reference, rotation_of
 from atomizer_io.models.atomizer.temporal import time_steps
 from scenes import SMALL, far_anchors, points, queries, raster
 
@@ -55,7 +55,7 @@ def literal_here(model: aio.AtomizerIO, latents: Latents, where: Tensor) -> Tens
     f_NF, kind_N = Reference(model).tokens(atoms), kinds(atoms)
     site_N = torch.cat([a.valid_mask().nonzero()[:, 0] for a in atoms])
     acquisition_N = torch.cat([torch.full((a.num_atoms,), i) for i, a in enumerate(atoms)])
-    sites_MA = sites_at(local_queries(where, geometry), atoms, geometry, None)
+    sites_MA = seen_sites(local_queries(where, geometry), atoms, geometry, None, None).sites_MA
     here_MK = torch.zeros(len(where), int(kind_N.max()) + 1, dtype=torch.float64)
     layer = model.decoder.observation
     for row, seen_A in zip(here_MK, sites_MA, strict=True):
@@ -74,15 +74,15 @@ def literal_shares(model: aio.AtomizerIO, latents: Latents) -> Tensor:
     atoms, geometry = latents.atoms[0], latents.geometries[0]
     reference, encoder = Reference(model), model.encoder
     f_NF, kind_N = reference.tokens(atoms), kinds(atoms)
-    position_SX = reference.positions(atoms, geometry)
-    latents_count = len(geometry.anchors_LX)
+    position_S2 = reference.positions(atoms, geometry)
+    latents_count = len(geometry.anchors_L2)
     shares_TLK = torch.zeros(len(geometry.cells), latents_count, int(kind_N.max()) + 1, dtype=torch.float64)
     for step, cells in enumerate(geometry.cells):
         for cell in range(latents_count):
             rows = slice(int(cells.start_L1[cell]), int(cells.start_L1[cell + 1]))
             if rows.start == rows.stop:
                 continue
-            delta = position_SX[cells.site_N[rows].long()] - geometry.anchors_LX[cell]
+            delta = position_S2[cells.site_N[rows].long()] - geometry.anchors_L2[cell]
             x = torch.cat([f_NF[cells.order_N[rows]], reference.offsets(delta)], dim=-1)
             z = encoder.attention.second(gelu(encoder.attention.first(x)))
             weight = alphas(encoder.attention, encoder.norm(encoder.h_init), z)
@@ -95,12 +95,12 @@ def literal_steps(model: aio.AtomizerIO, latents: Latents) -> Tensor:
     module, days_T = model.temporal, time_steps(latents.atoms[0])[1]
     h_TLD = model.process(latents.atoms, latents.geometries)[0]
     steps, latents_count, _ = h_TLD.shape
-    turns_Te = rotations(module.angles, days_T[:, None], steps + 1)
+    rotation_Te = rotation_of(module.angles, days_T[:, None], steps + 1)
     layer, out = module.attention, []
     for latent in range(latents_count):
         x = layer.norm(torch.cat([h_TLD[:, latent], module.token[None]]))
         q, k, _ = layer.qkv(x).unflatten(-1, (3, layer.heads, layer.head_dim)).unbind(1)
-        q, k = (torch.view_as_complex(w.unflatten(-1, (-1, 2)).contiguous()) * turns_Te[:, None] for w in (q, k))
+        q, k = (torch.view_as_complex(w.unflatten(-1, (-1, 2)).contiguous()) * rotation_Te[:, None] for w in (q, k))
         logits_TH = (q[-1] * k.conj()).real.sum(dim=-1) / math.sqrt(layer.head_dim)
         weights_T = logits_TH.softmax(dim=0).mean(dim=1)[:-1]
         out.append(weights_T / weights_T.sum())
@@ -115,14 +115,13 @@ def literal_around(model: aio.AtomizerIO, latents: Latents, where: Tensor) -> Te
     else:
         shares_LK = (literal_steps(model, latents)[..., None] * shares_TLK).sum(dim=0)
     local_M2 = where - geometry.center_2
-    sites_MA = sites_at(local_M2.numpy(), latents.atoms[0], geometry, None)
+    sites_MA = seen_sites(local_M2.numpy(), latents.atoms[0], geometry, None, None).sites_MA
     q_MD = reference.observe(reference.tokens(latents.atoms[0]), latents.atoms[0], sites_MA)
     layer, around = model.decoder.latent, []
-    ground_M = torch.zeros(len(where), model.config.dimensions - 2)  # no point is named
-    for query_X, q_D in zip(torch.cat([local_M2, ground_M], dim=1), q_MD, strict=True):
-        delta_LX = geometry.anchors_LX - query_X
-        near = delta_LX.norm(dim=1).argsort()[: model.config.neighbors]
-        context = torch.cat([layer.context_norm(latents.features[0][near]), reference.offsets(delta_LX[near])], dim=-1)
+    for query_2, q_D in zip(local_M2, q_MD, strict=True):
+        delta_L2 = geometry.anchors_L2 - query_2
+        near = delta_L2.norm(dim=1).argsort()[: model.config.neighbors]
+        context = torch.cat([layer.context_norm(latents.features[0][near]), reference.offsets(delta_L2[near])], dim=-1)
         around.append(alphas(layer, layer.norm(q_D), context) @ shares_LK[near])
     return torch.stack(around)
 
@@ -132,12 +131,7 @@ CASES = {
     "temporal": (series, {"temporal": True}, None),
     "points and image": (lambda: points(3) + raster(4, size=(5, 5)), {}, None),
     "a layer before observations": (lambda: points(3) + raster(4, size=(5, 5)), {"observation_mlp": True}, None),
-    "three dimensions": (
-        lambda: points(3) + raster(4, size=(5, 5)),
-        {"layout": "balanced", "dimensions": 3, "query_height": True},
-        None,
-    ),
-    "points drawn": (lambda: points(3) + raster(4, size=(5, 5)), {"layout": "balanced", "max_points": 40}, None),
+    "points drawn": (lambda: points(3) + raster(4, size=(5, 5)), {"max_points": 40}, None),
     "few neighbours": (series, {"neighbors": 2, "atoms_per_latent": 25}, None),
     "empty cells": (lambda: raster(1), {}, far_anchors()),
 }
@@ -243,7 +237,7 @@ def test_without_observation_conditioning_nothing_is_seen_here() -> None:
     torch.testing.assert_close(explained.around.sum(dim=1), torch.ones(5, dtype=torch.float64))
 
 
-def test_explanations_carry_no_gradient_and_empty_questions_are_answered() -> None:
+def test_explanations_carry_no_gradient_and_empty_queries_are_answered() -> None:
     model = build().requires_grad_(True)
     latents = model.encode([raster(1)])
     assert not model.explain(latents, [queries(1, 5, 30.0)])[0].around.requires_grad
@@ -252,7 +246,7 @@ def test_explanations_carry_no_gradient_and_empty_questions_are_answered() -> No
 
 def test_what_cannot_be_explained_is_refused() -> None:
     scene = build(task="classification")
-    with pytest.raises(QueryError, match="classification model does not answer at positions"):
+    with pytest.raises(QueryError, match="classification model does not predict at positions"):
         scene.explain(scene.encode([raster(1)]), [queries(1, 5)])
     model = build()
     with pytest.raises(QueryError, match="2 lists of positions for 1 samples"):

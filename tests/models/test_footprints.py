@@ -67,11 +67,11 @@ def test_sites_within_equals_brute_force() -> None:
     lattice = np.stack(np.meshgrid(np.arange(30) * 0.5, np.arange(30) * 0.5), axis=-1).reshape(-1, 2) - 7
     for trial in range(40):
         sites = lattice if trial % 2 else rng.uniform(-12, 12, (900, 2))
-        asked = sites[rng.integers(0, 900, 40)] + 0.25 * (trial % 4 > 1)
+        queried = sites[rng.integers(0, 900, 40)] + 0.25 * (trial % 4 > 1)
         occupied, most = rng.random(900) > 0.2, int(rng.choice([1, 5, 128]))
         size = np.broadcast_to(rng.choice([0.4, 1, 2.5, 3], (40, 1)) if trial % 3 else np.array([2.0]), (40, 2))
-        found = sites_within(asked, sites, occupied, size, most)
-        for row, centre, wide in zip(found.tolist(), asked, size, strict=True):
+        result = sites_within(queried, sites, occupied, size, most)
+        for row, centre, wide in zip(result.tolist(), queried, size, strict=True):
             offset = sites - centre + TIE_M
             inside = np.flatnonzero(occupied & (offset >= -wide / 2).all(axis=1) & (offset < wide / 2).all(axis=1))
             order = sorted(inside, key=lambda i: (*np.round(sites[i] / TIE_M), i))
@@ -112,24 +112,24 @@ def test_fast_path_equals_reference(deep: bool, compiled: bool, most: int, monke
         pytest.skip("no C compiler here")
     monkeypatch.setattr(located, "MOST_SITES", most)
     if not compiled:
-        monkeypatch.setattr(cells, "usable", lambda *given: False)
-        monkeypatch.setattr(kernel_queries, "usable", lambda *given: False)
+        monkeypatch.setattr(cells, "usable", lambda *inputs: False)
+        monkeypatch.setattr(kernel_queries, "usable", lambda *inputs: False)
     model = small(observation_mlp=deep).double()
     own = torch.rand(25, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
     own[:5] = 0  # positions
     batch, where = [beside(1), beside(5)], [queries(1, 25, 7.0), queries(2, 25, 5.0)]  # some see nothing
     for footprint in ((0.9, 1.4), own):
-        found = torch.cat(model(batch, where, footprint_m=footprint))
-        wanted = torch.cat(Reference(model)(batch, where, footprint_m=footprint))
-        assert (found - wanted).abs().max() < 1e-9
-        pull = torch.randn(found.shape, dtype=found.dtype, generator=torch.Generator().manual_seed(1))
+        result = torch.cat(model(batch, where, footprint_m=footprint))
+        expected = torch.cat(Reference(model)(batch, where, footprint_m=footprint))
+        assert (result - expected).abs().max() < 1e-9
+        pull = torch.randn(result.shape, dtype=result.dtype, generator=torch.Generator().manual_seed(1))
         grads = [
             torch.autograd.grad((out * pull).sum(), list(model.parameters()), allow_unused=True)
-            for out in (found, wanted)
+            for out in (result, expected)
         ]
-        for name, one, other in zip(dict(model.named_parameters()), *grads, strict=True):
-            one, other = (torch.zeros(1) if grad is None else grad for grad in (one, other))
-            assert (one - other).abs().max() < 1e-7, name
+        for name, one, second in zip(dict(model.named_parameters()), *grads, strict=True):
+            one, second = (torch.zeros(1) if grad is None else grad for grad in (one, second))
+            assert (one - second).abs().max() < 1e-7, name
 
 
 @BOTH
@@ -194,7 +194,7 @@ def test_named_sites_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("channels, most", [(3, 128), (100, 40)])
-def test_the_cap_is_evenly_spread_and_does_not_depend_on_the_scene(channels: int, most: int) -> None:
+def test_the_cap_is_evenly_distributed_and_does_not_depend_on_the_scene(channels: int, most: int) -> None:
     bands = tuple(
         aio.Channel("air", f"b{i}", wavelength_um=0.5 + i / 1000, gsd_m=0.1, mean=0, std=1) for i in range(channels)
     )
@@ -213,28 +213,28 @@ def test_the_cap_is_evenly_spread_and_does_not_depend_on_the_scene(channels: int
 @BOTH
 def test_exported_networks_pool_footprints(deep: bool, tmp_path) -> None:
     model, atoms, where = small(observation_mlp=deep), beside(), queries(1, 25, 6.0)
-    given = scene_inputs(model, atoms, where, footprint_m=1.0)
+    inputs = scene_inputs(model, atoms, where, footprint_m=1.0)
     with torch.no_grad():
-        wanted = model([atoms], [where], footprint_m=1.0)[0]
-    torch.testing.assert_close(Network(model)(**given), wanted, rtol=1e-5, atol=1e-5)
+        expected = model([atoms], [where], footprint_m=1.0)[0]
+    torch.testing.assert_close(Network(model)(**inputs), expected, rtol=1e-5, atol=1e-5)
     format = "onnx" if deep else "pt2"
     if format == "onnx":
         pytest.importorskip("onnxscript")
         pytest.importorskip("onnxruntime")
     run = runner(write(model, tmp_path / f"model.{format}", format).path)
-    torch.testing.assert_close(run(given), wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(run(inputs), expected, rtol=1e-4, atol=1e-4)
 
 
 @BOTH
-def test_explanations_and_operations_count_all_that_is_seen(deep: bool) -> None:
+def test_explanations_and_flops_count_all_that_is_seen(deep: bool) -> None:
     model, atoms, grid = small(observation_mlp=deep), beside(), aio.Grid(4, 4, gsd_m=1.0)
     latents = model.encode([atoms])
     where = model.locate(atoms, latents.geometries[0], grid.positions(), footprint_m=1.0)
-    found = model.explain(latents, [where])[0]
-    assert found.here.shape == (16, 3 + 3 + 1)
-    torch.testing.assert_close(found.here.sum(dim=1), torch.ones(16))
-    on_grid, at_positions = (ScenePredictor(model, latents, each) for each in (grid, grid.positions()))
-    assert on_grid.cost(16) > 2 * at_positions.cost(16)
+    result = model.explain(latents, [where])[0]
+    assert result.here.shape == (16, 3 + 3 + 1)
+    torch.testing.assert_close(result.here.sum(dim=1), torch.ones(16))
+    on_grid, at_positions = (ScenePredictor(model, latents, positions) for positions in (grid, grid.positions()))
+    assert on_grid.flops(16) > 2 * at_positions.flops(16)
     assert on_grid.observed_MF.shape == at_positions.observed_MF.shape
 
 
@@ -260,10 +260,10 @@ def test_kept_geometries_tell_footprints_apart() -> None:
     cache, where = GeometryCache(model.config), atoms.acquisitions[0].positions
     for _ in range(3):  # from the third on, pixels are located once and for all
         for size in (None, 3.0, 1.0, torch.full((64, 2), 3.0)):
-            found = cache.prepare(atoms, where, footprint_m=size)[1]
-            wanted = model.locate(atoms, model.geometry(atoms), where, footprint_m=size)
-            assert isinstance(found, LocatedQueries) and found.owners == wanted.owners
-            assert torch.equal(found.sites_MA, wanted.sites_MA)
+            result = cache.prepare(atoms, where, footprint_m=size)[1]
+            expected = model.locate(atoms, model.geometry(atoms), where, footprint_m=size)
+            assert isinstance(result, LocatedQueries) and result.owners == expected.owners
+            assert torch.equal(result.sites_MA, expected.sites_MA)
 
 
 @pytest.mark.parametrize("wrong", [-1.0, float("nan"), (1.0, float("inf")), torch.ones(7, 2), torch.ones(3)])

@@ -17,7 +17,7 @@ from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.geometry.anchors import HexLattice
 from atomizer_io.models.atomizer.geometry.cells import Cells
-from atomizer_io.models.atomizer.geometry.neighbors import sites_at
+from atomizer_io.models.atomizer.geometry.neighbors import seen_sites
 from atomizer_io.models.atomizer.geometry.partition import Geometry, build_geometry
 from atomizer_io.models.sites import TIE_M, colocated_sites, nearest_anchor, nearest_anchors
 
@@ -77,7 +77,7 @@ def test_closed_form_finds_the_nearest_anchor(bounds: Bounds, count: int, seed: 
 
 @settings(steady, max_examples=80)
 @given(rows=st.integers(1, 24), columns=st.integers(1, 24), count=st.integers(1, 60), half=st.booleans())
-def test_closed_form_settles_ties_on_aligned_grids(rows: int, columns: int, count: int, half: bool) -> None:
+def test_closed_form_resolves_ties_on_aligned_grids(rows: int, columns: int, count: int, half: bool) -> None:
     bounds = (-5.0 * columns, -5.0 * rows, 5.0 * columns, 5.0 * rows)
     lattice = HexLattice.over(bounds, count)
     step = np.array([lattice.step_x, lattice.step_y]) / (4 if half else 8)
@@ -111,7 +111,7 @@ RATIOS = (1.0, 1.3, 2.0, 4.0, 8.0, 20.0)
         (1000, 4000, RATIOS, 0.0151, 1.15),
     ],
 )
-def test_as_many_anchors_as_asked_on_regular_hexagons(
+def test_as_many_anchors_as_requested_on_regular_hexagons(
     low: int, high: int, ratios: tuple[float, ...], tolerance: float, distortion: float
 ) -> None:
     for ratio in ratios:
@@ -170,9 +170,9 @@ def test_neighbors_on_a_lattice(count: int, k: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     pairs = rng.integers(0, len(anchors), (30, 2))
     positions = np.concatenate([anchors, anchors[pairs].mean(axis=1), rng.uniform(-400, 400, (30, 2))])
-    found = nearest_anchors(positions, anchors, k)
-    assert found.shape == (len(positions), min(k, len(anchors)))
-    np.testing.assert_array_equal(np.sort(found), np.sort(brute_neighbors(positions, anchors, k)))
+    result = nearest_anchors(positions, anchors, k)
+    assert result.shape == (len(positions), min(k, len(anchors)))
+    np.testing.assert_array_equal(np.sort(result), np.sort(brute_neighbors(positions, anchors, k)))
 
 
 def test_neighbors_on_a_square_lattice_tie_often() -> None:
@@ -180,16 +180,16 @@ def test_neighbors_on_a_square_lattice_tie_often() -> None:
     centres, corners, edges = grid(9, 9, 10.0), grid(8, 8, 10.0), grid(9, 8, 10.0)
     positions = np.concatenate([centres, corners, edges])
     for k in (1, 2, 4, 9, 81):
-        found, wanted = nearest_anchors(positions, anchors, k), brute_neighbors(positions, anchors, k)
-        np.testing.assert_array_equal(np.sort(found), np.sort(wanted))
+        result, expected = nearest_anchors(positions, anchors, k), brute_neighbors(positions, anchors, k)
+        np.testing.assert_array_equal(np.sort(result), np.sort(expected))
     np.testing.assert_array_equal(nearest_anchor(positions, anchors), brute_nearest(positions, anchors))
 
 
 def test_neighbors_come_nearest_first_and_an_anchor_is_its_own() -> None:
     anchors = HexLattice.over((0.0, 0.0, 1000.0, 1000.0), 150).anchors_L2
-    found = nearest_anchors(anchors, anchors, 9)
-    assert found[:, 0].tolist() == list(range(len(anchors)))
-    assert (np.diff(np.take_along_axis(distances(anchors, anchors), found, axis=1), axis=1) > -TIE_M).all()
+    result = nearest_anchors(anchors, anchors, 9)
+    assert result[:, 0].tolist() == list(range(len(anchors)))
+    assert (np.diff(np.take_along_axis(distances(anchors, anchors), result, axis=1), axis=1) > -TIE_M).all()
 
 
 @pytest.mark.parametrize("many", [10, 30])
@@ -338,8 +338,8 @@ def test_sites_are_looked_up_per_acquisition() -> None:
     atoms = image(np.ones((1, 4, 4)), center_m=(0.0, 0.0)) + coarse + points
     queries = np.array([[-15.0, 15.0], [15.0, 15.0], [6.0, -14.0]])
     geometry = build_geometry(atoms, atoms_per_latent=10)
-    assert sites_at(queries, atoms, geometry, None).tolist() == [[0, 0, -1], [3, 1, 0], [14, 3, -1]]
-    named = sites_at(queries, atoms, geometry, {1: torch.tensor([-1, 2, 0])})
+    assert seen_sites(queries, atoms, geometry, None, None).sites_MA.tolist() == [[0, 0, -1], [3, 1, 0], [14, 3, -1]]
+    named = seen_sites(queries, atoms, geometry, {1: torch.tensor([-1, 2, 0])}, None).sites_MA
     assert named.tolist() == [[0, -1, -1], [3, 2, 0], [14, 0, -1]]
 
 
@@ -349,7 +349,7 @@ def test_a_missing_pixel_that_is_not_square_shows_nothing() -> None:
     atoms = image(values, gsd=(10.0, 20.0))
     geometry = build_geometry(atoms, atoms_per_latent=10)
     queries = np.array([[0.0, 0.0], [4.0, 9.0], [10.0, 9.0]])
-    assert sites_at(queries, atoms, geometry, None)[:, 0].tolist() == [-1, -1, 3]
+    assert seen_sites(queries, atoms, geometry, None, None).sites_MA[:, 0].tolist() == [-1, -1, 3]
 
 
 # --- cells ---
@@ -427,8 +427,8 @@ def test_time_steps_share_anchors_and_split_atoms() -> None:
     listed, kinds = brute_atoms(atoms), [{3, 4}, {0, 1, 2, 5}]
     positions = np.stack([position for _, _, position in listed]) - geometry.center_2.numpy()
     owner = brute_nearest(positions, geometry.anchors_L2.numpy())
-    wanted = math.ceil(len(listed) / (2 * 12))
-    assert abs(len(geometry.anchors_L2) - wanted) <= 1
+    expected = math.ceil(len(listed) / (2 * 12))
+    assert abs(len(geometry.anchors_L2) - expected) <= 1
     for cells, kept in zip(geometry.cells, kinds, strict=True):
         expected = [
             [i for i, (_, kind, _) in enumerate(listed) if owner[i] == cell and kind in kept]
@@ -451,14 +451,14 @@ def test_number_of_latents_follows_kappa(kappa: int) -> None:
 
 
 @pytest.mark.parametrize(("side", "latents"), [(1, 1), (3, 9), (8, 64), (20, 64)])
-def test_a_small_scene_of_one_answer_has_latents_of_its_own_for_its_places(side: int, latents: int) -> None:
+def test_a_small_scene_of_one_label_has_latents_of_its_own_for_its_places(side: int, latents: int) -> None:
     atoms = aio.AtomSet.from_raster(torch.rand(6, side, side), SENTINEL2.channels[:6], 20.0)
     scene = aio.create_model("atomizer_io_tiny", task="classification")
-    assert abs(len(scene.geometry(atoms).anchors_LX) - latents) <= 0.1 * latents  # as nearly as a lattice allows
-    asked = scene.geometry(atoms, atoms_per_latent=6 * side**2)
-    assert len(asked.anchors_LX) == 1  # who names κ gets what it says
+    assert abs(len(scene.geometry(atoms).anchors_L2) - latents) <= 0.1 * latents  # as nearly as a lattice allows
+    named = scene.geometry(atoms, atoms_per_latent=6 * side**2)
+    assert len(named.anchors_L2) == 1  # who names κ gets that many
     part_of_a_map = aio.create_model("atomizer_io_tiny", task="segmentation").geometry(atoms)
-    assert len(part_of_a_map.anchors_LX) <= -(-6 * side**2 // 256) + 1
+    assert len(part_of_a_map.anchors_L2) <= -(-6 * side**2 // 256) + 1
 
 
 def test_more_atoms_than_kappa_by_one_need_a_second_latent() -> None:

@@ -75,9 +75,9 @@ class Place:
     def plant(self) -> Path:
         """Put a library with a checksum where that of cells.c belongs; the file returned appears when it is loaded."""
         self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        found = compiler.find_compiler()
-        assert found is not None
-        target = self.folder / f"cells-{found.key('cells', torch.float32)}.so"
+        state = compiler.find_compiler()
+        assert state is not None
+        target = self.folder / f"cells-{state.key('cells', torch.float32)}.so"
         proof, source = self.root / "proof", self.root / "plant.c"
         source.write_text(f'#include <stdio.h>\n#define PROOF "{proof}"\n{PLANT}\n')
         subprocess.run([str(REAL), "-shared", "-fPIC", "-o", target, source], check=True)
@@ -95,7 +95,7 @@ def with_checksum(library: Path) -> None:
 def forget() -> None:
     for cached in (build.loaded, compiler.find_compiler, cache.temporary_folder):
         cached.cache_clear()
-    build._told.clear()
+    build._logged.clear()
 
 
 def furnished(root: Path) -> Place:
@@ -190,11 +190,11 @@ def test_a_folder_that_others_can_write_to_is_not_used(
     proof = place.plant()
     before = sorted(path.name for path in place.folder.iterdir())
     trick(place)
-    found = status()
-    assert found.path == "compiled" and found.library is not None and found.library.parent == place.root / "tmp"
+    state = status()
+    assert state.path == "compiled" and state.library is not None and state.library.parent == place.root / "tmp"
     assert not proof.exists(), "the planted library ran"
     assert sorted(path.name for path in place.folder.iterdir()) == before, "something was written there"
-    assert str(place.folder) in found.reason
+    assert str(place.folder) in state.reason
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "for this process only" in line and "XDG_CACHE_HOME" in line
 
@@ -224,9 +224,9 @@ def test_a_user_without_a_home_shares_nothing(open_place: Place) -> None:
     if done.returncode == 3:
         pytest.skip("this installation is closed to other users")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["path"] == "compiled" and "no home folder" in found["reason"]
-    assert Path(found["library"]).name.startswith("atomizer-kernels-")
+    state = json.loads(done.stdout)
+    assert state["path"] == "compiled" and "no home folder" in state["reason"]
+    assert Path(state["library"]).name.startswith("atomizer-kernels-")
     assert open_place.compiled == ["cells", "queries"]
     assert not list((open_place.root / "tmp").iterdir()), "something is left for others to fill"
 
@@ -269,8 +269,8 @@ def test_another_version_of_the_compiler_is_another_library(place: Place) -> Non
     status()
     (place.root / "version").write_text("cc 2.0\n")
     forget()
-    found = status()
-    assert found.compiler is not None and "cc 2.0" in found.compiler
+    state = status()
+    assert state.compiler is not None and "cc 2.0" in state.compiler
     assert place.compiled == ["cells", "queries"] * 2
     assert place.libraries == ["cells", "cells", "queries", "queries"]
 
@@ -279,12 +279,12 @@ def test_another_version_of_the_compiler_is_another_library(place: Place) -> Non
 def test_other_flags_or_processor_are_another_library(
     place: Place, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    found = compiler.find_compiler()
-    assert found is not None
-    before = found.key("cells", torch.float32)
+    state = compiler.find_compiler()
+    assert state is not None
+    before = state.key("cells", torch.float32)
     new = {"FLAGS": (*compiler.FLAGS, "-g"), "_processor": lambda: "another"}[change]
     monkeypatch.setattr(compiler, change, new)
-    assert found.key("cells", torch.float32) != before
+    assert state.key("cells", torch.float32) != before
 
 
 @pytest.mark.parametrize("what", ["ABI", "MAX_HEADS", "structure"])
@@ -300,8 +300,8 @@ def test_a_library_that_disagrees_with_python_is_not_used(
         monkeypatch.setattr(layout, "TASKS", {**layout.TASKS, "cells": (Larger,)})
     else:
         monkeypatch.setattr(layout, what, getattr(layout, what) + 1)
-    found = status()
-    assert found.path == "plain" and "structures and limits" in found.reason
+    state = status()
+    assert state.path == "plain" and "structures and limits" in state.reason
     assert build.library("cells", torch.float32) is None
     assert place.compiled.count("cells") == 2  # once more, in case that the library was an old one
     assert "without its compiled kernels" in caplog.text
@@ -319,19 +319,19 @@ def test_four_processes_compile_once(place: Place) -> None:
     errors = [place.root / f"errors-{number}" for number in range(4)]
     environment = place.environment()
     running = [start(report, r, errors=e, **environment) for r, e in zip(results, errors, strict=True)]
-    for process, result, said in zip(running, results, errors, strict=True):
-        assert exit_code(process) == 0 and not said.read_text(), said.read_text()
+    for process, result, messages in zip(running, results, errors, strict=True):
+        assert exit_code(process) == 0 and not messages.read_text(), messages.read_text()
         assert result.read_text() == "compiled"
     assert sorted(place.compiled) == ["cells", "queries"]
     names = sorted(path.name for path in place.folder.iterdir())
-    assert [name.split("-")[0] for name in names] == ["cells", "cells", "lock", "queries", "queries"]
+    assert [name.split("-")[0] for name in names] == ["cells", "cells", "queries", "queries"]
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
-    found = status()
-    assert found.path == "compiled" and found.library is not None and found.library.parent == place.root / "tmp"
-    assert found.library.stat().st_mode & 0o777 == 0o700
+    state = status()
+    assert state.path == "compiled" and state.library is not None and state.library.parent == place.root / "tmp"
+    assert state.library.stat().st_mode & 0o777 == 0o700
 
 
 def test_the_temporary_folder_goes_with_the_process(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,18 +360,18 @@ def test_without_openmp_the_kernels_give_way_to_the_threads_of_torch(
     assert [record.getMessage().count("OpenMP") for record in caplog.records] == [1]
 
 
-# --- what is said ---
+# --- what is logged ---
 
 
-def test_a_failing_compiler_is_told_once_with_its_error(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_compiler_is_logged_once_with_its_error(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     (place.root / "cc").write_text("#!/bin/sh\necho 'x.c:1: error: no cheese' >&2\necho terminated >&2\nexit 1\n")
     caplog.set_level(logging.DEBUG)
-    found = status()
+    state = status()
     assert build.library("queries", torch.float64) is None
-    assert found.path == "plain" and found.reason.endswith("could not compile cells.c: x.c:1: error: no cheese")
-    assert found.library is None and found.compiler == str(place.root / "cc")
+    assert state.path == "plain" and state.reason.endswith("could not compile cells.c: x.c:1: error: no cheese")
+    assert state.library is None and state.compiler == str(place.root / "cc")
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert found.reason in line and "Install a C compiler" in line and "ATOMIZER_KERNELS=off" in line
+    assert state.reason in line and "Install a C compiler" in line and "ATOMIZER_KERNELS=off" in line
     assert "no cheese\nterminated" in caplog.text  # all of it, for who looks closer
 
 
@@ -379,13 +379,13 @@ def test_switched_off_is_not_worth_a_word(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("ATOMIZER_KERNELS", "off")
-    found = status()
-    assert (found.path, found.reason, found.compiler) == ("plain", "ATOMIZER_KERNELS is off", None)
+    state = status()
+    assert (state.path, state.reason, state.compiler) == ("plain", "ATOMIZER_KERNELS is off", None)
     assert not caplog.records and not place.compiled
 
 
 def test_status_of_compiled_kernels(place: Place) -> None:
-    found = status()
-    assert (found.path, found.library, found.openmp) == ("compiled", place.folder, True)
-    assert found.compiler == f"{place.root / 'cc'} (cc 1.0)" and found.threads == torch.get_num_threads()
+    state = status()
+    assert (state.path, state.library, state.openmp) == ("compiled", place.folder, True)
+    assert state.compiler == f"{place.root / 'cc'} (cc 1.0)" and state.threads == torch.get_num_threads()
     assert place.folder.stat().st_mode & 0o777 == 0o700

@@ -27,11 +27,11 @@ Call = list[Any]  # the dataclass of what is fixed, then the weights
 @pytest.fixture(scope="module")
 def real_calls() -> dict[str, Call]:
     """The arguments of each kernel when a model with site fields looks at points and an image with holes."""
-    found: dict[str, Call] = {}
+    result: dict[str, Call] = {}
 
     def watched(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(fixed: Any, *weights: Tensor | None) -> Any:
-            found[name] = [fixed, *(None if weight is None else weight.detach() for weight in weights)]
+            result[name] = [fixed, *(None if weight is None else weight.detach() for weight in weights)]
             return original(fixed, *weights)
 
         return call
@@ -43,7 +43,7 @@ def real_calls() -> dict[str, Call]:
         model = aio.create_model("atomizer_io_tiny", **(SMALL | {"width": 32})).eval()
         scene = points(3) + raster(4, AERIAL, ("R", "G", "B", "NIR"), (12, 12), 4.0, holes=0.2, day=None)
         model([scene], [torch.cat([scene.acquisitions[0].positions[:20], positions(3, extent=45.0)])])
-    return found
+    return result
 
 
 def changed(call: Call, change: Callable[[Tensor], Tensor]) -> Iterator[tuple[str, Call]]:

@@ -1,4 +1,4 @@
-"""The compiled kernels give the answers of the torch operations they replace, and step aside where they do not fit."""
+"""The compiled kernels give the results of the torch functions they replace, and step aside where they do not fit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.skipif(not available(), reason="no C compiler here, or 
 
 WIDE = SMALL | {"width": 32}  # a multiple of the lanes, with AVX-512 too
 KERNELS = {"pool_cells": kernel_cells, "pool_observations": kernel_queries, "attend_latents": kernel_queries}
-HIGH = {"dimensions": 3, "layout": "balanced"}
 Scene = tuple[list[aio.AtomSet], list[Tensor]]
 
 
@@ -35,14 +34,14 @@ def model_of(**settings: object) -> aio.AtomizerIO:
     return model
 
 
-def answer(model: aio.AtomizerIO, scene: Scene, **options: object) -> tuple[Tensor, dict[str, Tensor]]:
-    """Answers of all samples and the gradients of every parameter."""
+def evaluate(model: aio.AtomizerIO, scene: Scene, **options: object) -> tuple[Tensor, dict[str, Tensor]]:
+    """Predictions of all samples and the gradients of every parameter."""
     out = torch.cat(model(*scene, **options))
     pull = torch.randn(out.shape, generator=torch.Generator().manual_seed(6))
     named = dict(model.named_parameters())
     gradients = torch.autograd.grad((out * pull).sum(), named.values(), allow_unused=True)
-    found = {key: gradient for key, gradient in zip(named, gradients, strict=True) if gradient is not None}
-    return out.detach(), found
+    arrays = {key: gradient for key, gradient in zip(named, gradients, strict=True) if gradient is not None}
+    return out.detach(), arrays
 
 
 @pytest.fixture
@@ -64,24 +63,24 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Tensor, dict[str, Tensor]]]:
-    """As ``answer``, without kernels."""
+    """As ``evaluate``, without kernels."""
 
     def run(*arguments: object, **options: object) -> tuple[Tensor, dict[str, Tensor]]:
         with monkeypatch.context() as patch:
             for module in (kernel_cells, kernel_queries):
                 patch.setattr(module, "usable", lambda *_: False)
-            return answer(*arguments, **options)  # type: ignore[arg-type]
+            return evaluate(*arguments, **options)  # type: ignore[arg-type]
 
     return run
 
 
-def assert_same(one: tuple[Tensor, dict[str, Tensor]], other: tuple[Tensor, dict[str, Tensor]]) -> None:
-    """Answers to 1e-5, the gradient of each parameter to 1e-4 of its norm."""
-    assert other[0].isfinite().all() and other[0].std() > 1e-3
-    torch.testing.assert_close(one[0], other[0], rtol=1e-5, atol=1e-5)
-    assert one[1].keys() == other[1].keys() and len(one[1]) > 20
-    largest = max(float(gradient.norm()) for gradient in other[1].values())
-    for key, gradient in other[1].items():
+def assert_same(one: tuple[Tensor, dict[str, Tensor]], second: tuple[Tensor, dict[str, Tensor]]) -> None:
+    """Predictions to 1e-5, the gradient of each parameter to 1e-4 of its norm."""
+    assert second[0].isfinite().all() and second[0].std() > 1e-3
+    torch.testing.assert_close(one[0], second[0], rtol=1e-5, atol=1e-5)
+    assert one[1].keys() == second[1].keys() and len(one[1]) > 20
+    largest = max(float(gradient.norm()) for gradient in second[1].values())
+    for key, gradient in second[1].items():
         error = float((one[1][key] - gradient).norm())
         assert error <= 1e-4 * float(gradient.norm()) + 1e-7 * largest, (key, error, float(gradient.norm()))
 
@@ -109,7 +108,7 @@ def test_the_same_parameters_have_a_gradient(
     assert without_gradient() == compiled
 
 
-# --- the same answers ---
+# --- the same predictions ---
 
 
 def grid() -> Tensor:
@@ -160,10 +159,6 @@ CASES: dict[str, tuple[Callable[[], Scene], dict[str, object], dict[str, object]
     "more neighbours than latents": (two_sensors, {"neighbors": 9}, {"atoms_per_latent": 100}),
     "one latent": (two_sensors, {}, {"atoms_per_latent": 10**6}),
     "as many neighbours as fit": (holes, {"neighbors": 64}, {"atoms_per_latent": 1}),
-    "balanced cells": (two_sensors, {"layout": "balanced"}, {}),
-    "three dimensions": (points_and_image, HIGH, {"sites": [{0: torch.arange(50) % 21 - 1}]}),
-    "three dimensions, the query's height": (cloud, HIGH | {"query_height": True}, {"sites": [{0: torch.arange(70)}]}),
-    "three dimensions, no offsets": (cloud, HIGH | {"offset_encoding": False}, {}),
     "no offsets": (two_sensors, {"offset_encoding": False}, {}),
     "head dims and widths beside the lanes": (points_and_image, {"cross_head_dim": 7, "width": 80}, {}),
 }
@@ -177,7 +172,7 @@ def test_kernels_equal_eager(name: str, threads: int, calls: Counter[str], eager
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        compiled = answer(model, scene(), **options)
+        compiled = evaluate(model, scene(), **options)
         used = dict(calls)
         expected = eager(model, scene(), **options)
     finally:
@@ -194,10 +189,10 @@ def test_cells_longer_than_a_segment(
     longest: int, calls: Counter[str], eager: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, scene = model_of(), points_and_image()
-    whole = answer(model, scene)
+    whole = evaluate(model, scene)
     monkeypatch.setattr(attention, "LONGEST_SEGMENT", longest)
     assert int(model.geometry(scene[0][0]).cells[0].counts_L.max()) > longest
-    cut = answer(model, scene)
+    cut = evaluate(model, scene)
     assert calls["pool_cells"] == 2
     assert_same(cut, whole)
     assert_same(cut, eager(model, scene))
@@ -207,7 +202,7 @@ def test_long_cells_of_many_blocks(calls: Counter[str], eager: Callable) -> None
     """Cells of thousands of atoms, whose softmax is kept over many blocks of the kernel."""
     scene = [raster(1, size=(60, 50), holes=0.3)], [queries(1, 50, 400.0)]
     model = model_of(atoms_per_latent=3000)
-    assert_same(answer(model, scene), eager(model, scene))
+    assert_same(evaluate(model, scene), eager(model, scene))
     assert calls["pool_cells"] == 1
 
 
@@ -218,10 +213,13 @@ def test_logits_of_any_size(eager: Callable) -> None:
         model.encoder.attention.query.weight *= 30
         model.decoder.observation.query.weight *= 30
         model.decoder.latent.query.weight *= 30
-    out, gradients = answer(model, holes())
-    expected, wanted = eager(model, holes())
+    out, gradients = evaluate(model, holes())
+    expected, expected_gradients = eager(model, holes())
     torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)  # rounding is multiplied as well
-    assert all(gradient.isfinite().all() for gradient in gradients.values()) and gradients.keys() == wanted.keys()
+    assert (
+        all(gradient.isfinite().all() for gradient in gradients.values())
+        and gradients.keys() == expected_gradients.keys()
+    )
 
 
 # --- where they do not fit ---
@@ -232,14 +230,14 @@ def test_a_width_that_is_no_multiple_of_the_lanes_falls_back(width: int, calls: 
     kernels = library("cells", torch.float32)
     assert kernels is not None and width % kernels.lanes != 0
     model = model_of(width=width)
-    compiled = answer(model, points_and_image())
+    compiled = evaluate(model, points_and_image())
     assert set(calls) == {"pool_observations", "attend_latents"}
     assert_same(compiled, eager(model, points_and_image()))
 
 
 def test_more_neighbours_than_the_kernel_takes_fall_back(calls: Counter[str], eager: Callable) -> None:
     model = model_of(neighbors=kernel_queries.MAX_NEIGHBORS + 1, atoms_per_latent=1)
-    compiled = answer(model, holes())
+    compiled = evaluate(model, holes())
     assert len(model.geometry(holes()[0][0]).anchors_L2) > kernel_queries.MAX_NEIGHBORS
     assert set(calls) == {"pool_cells", "pool_observations"}
     assert_same(compiled, eager(model, holes()))
@@ -247,7 +245,7 @@ def test_more_neighbours_than_the_kernel_takes_fall_back(calls: Counter[str], ea
 
 def test_more_heads_than_the_kernels_take_fall_back(calls: Counter[str], eager: Callable) -> None:
     model = model_of(cross_heads=33, cross_head_dim=2)
-    compiled = answer(model, holes())
+    compiled = evaluate(model, holes())
     assert not calls
     assert_same(compiled, eager(model, holes()))
 
@@ -262,25 +260,25 @@ def test_more_frequencies_than_the_kernels_take_fall_back(part: str, tmp_path: P
 
 def both_ways(settings: dict[str, object]) -> None:
     model = model_of(**settings)
-    compiled = answer(model, holes())
+    compiled = evaluate(model, holes())
     kernel_cells.usable = kernel_queries.usable = lambda *_: False
-    assert_same(compiled, answer(model, holes()))
+    assert_same(compiled, evaluate(model, holes()))
 
 
 def test_autocast_does_without_kernels(calls: Counter[str]) -> None:
     model, scene = model_of(), points_and_image()
-    expected, wanted = answer(model, scene)
+    expected, expected_gradients = evaluate(model, scene)
     assert set(calls) == set(KERNELS)
     calls.clear()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        out, gradients = answer(model, scene)
+        out, gradients = evaluate(model, scene)
     assert not calls
     assert float((out.float() - expected).norm() / expected.norm()) < 5e-2
     assert not torch.equal(out.float(), expected)  # it did run in bfloat16
     for key, gradient in gradients.items():
         assert gradient.isfinite().all(), key
-    largest = max(float(gradient.norm()) for gradient in wanted.values())
-    assert max(float((gradients[k] - g).norm()) for k, g in wanted.items()) < 5e-2 * largest
+    largest = max(float(gradient.norm()) for gradient in expected_gradients.values())
+    assert max(float((gradients[k] - g).norm()) for k, g in expected_gradients.items()) < 5e-2 * largest
 
 
 def test_a_bfloat16_model_does_without_kernels(calls: Counter[str]) -> None:
@@ -306,7 +304,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.mark.parametrize("scene", [points_and_image, batch])
 def test_the_same_number_of_threads_the_same_bits(scene: Callable[[], Scene], threads: int) -> None:
     model = model_of()
-    first, second = answer(model, scene()), answer(model, scene())
+    first, second = evaluate(model, scene()), evaluate(model, scene())
     assert torch.equal(first[0], second[0])
     for key, gradient in first[1].items():
         assert torch.equal(gradient, second[1][key]), key
@@ -315,8 +313,8 @@ def test_the_same_number_of_threads_the_same_bits(scene: Callable[[], Scene], th
 # --- compilers ---
 
 
-def save_answer(result: Path) -> None:
-    out, gradients = answer(model_of(), points_and_image())
+def save_run(result: Path) -> None:
+    out, gradients = evaluate(model_of(), points_and_image())
     torch.save({"compiled": available(), "out": out, "gradients": gradients}, result)
 
 
@@ -328,27 +326,27 @@ def failing_compiler(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("why", ["switched off", "failing compiler", "no compiler"])
-def test_without_kernels_the_answers_are_those_of_eager(why: str, tmp_path: Path, eager: Callable) -> None:
+def test_without_kernels_the_predictions_are_those_of_eager(why: str, tmp_path: Path, eager: Callable) -> None:
     changes = {
         "switched off": {"ATOMIZER_KERNELS": "off"},
         "failing compiler": {"CC": str(failing_compiler(tmp_path))},
         "no compiler": {"PATH": str(tmp_path), "CC": "cc"},
     }[why]
     cache = tmp_path / "cache"
-    result, said = tmp_path / "result", tmp_path / "errors"
-    process = start(save_answer, result, errors=said, XDG_CACHE_HOME=str(cache), **changes)
-    assert exit_code(process) == 0, said.read_text()
-    found, errors = torch.load(result), said.read_text()
-    assert found["compiled"] is False
+    result, messages = tmp_path / "result", tmp_path / "errors"
+    process = start(save_run, result, errors=messages, XDG_CACHE_HOME=str(cache), **changes)
+    assert exit_code(process) == 0, messages.read_text()
+    arrays, errors = torch.load(result), messages.read_text()
+    assert arrays["compiled"] is False
     assert not list(cache.rglob("*.so")) and not list(cache.rglob("tmp*"))
-    expected, wanted = eager(model_of(), points_and_image())
-    torch.testing.assert_close(found["out"], expected, rtol=1e-6, atol=1e-6)
-    assert_same((found["out"], found["gradients"]), (expected, wanted))
-    told = errors.count("The model runs without its compiled kernels")
-    assert told == (0 if why == "switched off" else 1), errors  # once, not at every call or for every kernel
+    expected, expected_gradients = eager(model_of(), points_and_image())
+    torch.testing.assert_close(arrays["out"], expected, rtol=1e-6, atol=1e-6)
+    assert_same((arrays["out"], arrays["gradients"]), (expected, expected_gradients))
+    warnings_logged = errors.count("The model runs without its compiled kernels")
+    assert warnings_logged == (0 if why == "switched off" else 1), errors  # once, not at every call or for every kernel
     if why == "failing compiler":
         assert f"{changes['CC']} could not compile cells.c: the disk is made of cheese" in errors
-    if told:
+    if warnings_logged:
         assert "ATOMIZER_KERNELS=off" in errors
 
 
@@ -361,5 +359,5 @@ def test_half_precision_keeps_offsets_and_values_exact() -> None:
     assert standard.dtype == torch.float32
     torch.testing.assert_close(standard, exact)
     regression = model_of(task="regression", num_outputs=1, target_mean=300.0, target_std=5.0).bfloat16()
-    answers = regression([scene], [aio.Grid(6, 6, 10.0).positions()])[0]
-    assert answers.dtype == torch.float32 and len(answers.unique()) > 18
+    predictions = regression([scene], [aio.Grid(6, 6, 10.0).positions()])[0]
+    assert predictions.dtype == torch.float32 and len(predictions.unique()) > 18

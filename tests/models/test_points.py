@@ -1,4 +1,4 @@
-"""A limit on points concerns the cells only: every point of a cloud can be asked, and sees itself."""
+"""A limit on points concerns the cells only: every point of a cloud can be queried, and sees itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def wire_over_ground() -> aio.AtomSet:
 
 
 @pytest.mark.parametrize("drawn", [set(), {0}, {1}], ids=["neither", "the wire", "the ground"])
-def test_two_returns_at_one_place_get_different_answers_whether_drawn_or_not(drawn: set[int]) -> None:
+def test_two_returns_at_one_place_get_different_predictions_whether_drawn_or_not(drawn: set[int]) -> None:
     model, atoms = model_of(), wire_over_ground()
     where, sites = atoms.acquisitions[0].positions[:2], {0: torch.tensor([0, 1])}
     whole = model.geometry(atoms, max_points=10)
@@ -46,16 +46,16 @@ def test_two_returns_at_one_place_get_different_answers_whether_drawn_or_not(dra
 
 def test_points_are_drawn_anew_with_a_generator_and_equally_without() -> None:
     prepare, cloud = model_of(max_points=40).preparer(), points(3)
-    asked = queries_at(cloud.acquisitions[0].positions)
+    queried = queries_at(cloud.acquisitions[0].positions)
     generator = torch.Generator().manual_seed(7)
-    visits = [sites_in_cells(prepare(cloud, asked, Cost(), generator).geometry) for _ in range(3)]
+    visits = [sites_in_cells(prepare(cloud, queried, Cost(), generator).geometry) for _ in range(3)]
     assert all(len(visit) == 40 for visit in visits)
     assert visits[0] != visits[1] != visits[2]
     again = torch.Generator().manual_seed(7)
-    assert visits == [sites_in_cells(prepare(cloud, asked, Cost(), again).geometry) for _ in range(3)]
-    fixed = [prepare(cloud, asked).geometry.cells[0] for _ in range(2)]
+    assert visits == [sites_in_cells(prepare(cloud, queried, Cost(), again).geometry) for _ in range(3)]
+    fixed = [prepare(cloud, queried).geometry.cells[0] for _ in range(2)]
     torch.rand(5)  # what else is drawn does not matter
-    fixed.append(prepare(cloud, asked).geometry.cells[0])
+    fixed.append(prepare(cloud, queried).geometry.cells[0])
     assert all(torch.equal(fixed[0].order_N, cells.order_N) for cells in fixed[1:])
 
 
@@ -67,8 +67,8 @@ def test_two_evaluations_agree_to_the_bit() -> None:
     assert torch.equal(first, model([cloud], [where])[0])
     prepared = model.preparer()(cloud, queries_at(where))
     assert torch.equal(first, model.predict([prepared])[0])
-    other = model([cloud], [where], generator=torch.Generator().manual_seed(9))[0]
-    assert not torch.equal(first, other)
+    second = model([cloud], [where], generator=torch.Generator().manual_seed(9))[0]
+    assert not torch.equal(first, second)
 
 
 def test_all_points_are_drawn_equally_often() -> None:
@@ -117,11 +117,11 @@ def test_latents_are_counted_from_the_atoms_that_enter() -> None:
 
 def test_a_kept_geometry_is_not_thinned() -> None:
     model, cloud = model_of(), points(3)
-    prepare, asked = model.preparer(), queries_at(cloud.acquisitions[0].positions)
+    prepare, queried = model.preparer(), queries_at(cloud.acquisitions[0].positions)
     for most in (20, 150, 60, 20):
-        prepared = prepare(cloud, asked, Cost(max_points=most), torch.Generator().manual_seed(most))
+        prepared = prepare(cloud, queried, Cost(max_points=most), torch.Generator().manual_seed(most))
         assert len(sites_in_cells(prepared.geometry)) == most
-        expected = model([cloud], [asked.positions], max_points=most, generator=torch.Generator().manual_seed(most))
+        expected = model([cloud], [queried.positions], max_points=most, generator=torch.Generator().manual_seed(most))
         assert torch.equal(model.predict([prepared])[0], expected[0])
 
 
@@ -133,7 +133,7 @@ def test_the_limit_is_kept_with_the_model_and_used_in_training() -> None:
     assert len(sites_in_cells(model.encode([points(3)]).geometries[0])) == 30
 
 
-def test_reference_and_operations_know_the_limit() -> None:
+def test_reference_and_flops_know_the_limit() -> None:
     model, cloud = model_of(max_points=30).double(), points(3)
     where = cloud.acquisitions[0].positions[:50]
     torch.testing.assert_close(model([cloud], [where])[0], Reference(model)([cloud], [where])[0], rtol=1e-9, atol=1e-9)

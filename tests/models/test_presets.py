@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -93,3 +96,15 @@ def test_an_unknown_preset_names_its_nearest() -> None:
 def test_a_setting_out_of_range_is_named(settings: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         aio.create_model("atomizer_io_tiny", **settings)
+
+
+@pytest.mark.parametrize("removed", [{"layout": "balanced"}, {"dimensions": 3}, {"query_height": True}])
+def test_settings_that_did_nothing_are_gone(removed: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(removed))}.* was removed"):
+        aio.create_model("atomizer_io_tiny", **removed)
+    model = aio.create_model("atomizer_io_tiny", dimensions=2, query_height=False, layout="hexagonal")
+    assert model.settings() == aio.create_model("atomizer_io_tiny").settings()
+    model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert (saved["config"]["dimensions"], saved["config"]["query_height"]) == (2, False)  # as before they were gone
+    assert aio.load_model(tmp_path).config == model.config

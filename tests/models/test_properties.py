@@ -71,13 +71,13 @@ def positions_for(atoms: aio.AtomSet, seed: int = 0, count: int = 12) -> Tensor:
     return torch.cat([queries(seed, count, 40.0), chosen + torch.tensor([0.011, -0.013], dtype=torch.float64)])
 
 
-def assert_same(one: Tensor, other: Tensor, tolerance: float = 1e-9) -> None:
+def assert_same(one: Tensor, second: Tensor, tolerance: float = 1e-9) -> None:
     assert one.isfinite().all() and one.numel()
-    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(one, second, rtol=tolerance, atol=tolerance)
 
 
-def differ(one: Tensor, other: Tensor) -> bool:
-    return float((one - other).abs().max()) > 1e-6
+def differ(one: Tensor, second: Tensor) -> bool:
+    return float((one - second).abs().max()) > 1e-6
 
 
 def pick(acquisition: aio.Acquisition, sites: Tensor, channels: Tensor) -> aio.Acquisition:
@@ -152,10 +152,10 @@ def test_a_dropped_channel_never_existed(seed: int, name: str, model: aio.Atomiz
     hidden[:, [i for i in range(3) if i not in columns]] = True
     masked = aio.AtomSet((hide(acquisition, hidden, seed), with_it.acquisitions[1]))
     where = positions_for(with_it, seed)
-    wanted = model([without], [where])[0]
-    assert_same(model([with_it.drop(name)], [where])[0], wanted)
-    assert_same(model([masked], [where])[0], wanted)
-    assert differ(model([with_it], [where])[0], wanted)
+    expected = model([without], [where])[0]
+    assert_same(model([with_it.drop(name)], [where])[0], expected)
+    assert_same(model([masked], [where])[0], expected)
+    assert differ(model([with_it], [where])[0], expected)
 
 
 @examples(20)
@@ -241,12 +241,12 @@ def test_a_field_unknown_everywhere_equals_no_field() -> None:
     unknown = {**cloud.site_fields, "intensity": torch.full((60,), math.nan)}
     lacking = {name: field for name, field in cloud.site_fields.items() if name != "intensity"}
     model, where = model_of(), cloud.positions[:20]
-    answers = [
+    predictions = [
         model([aio.AtomSet((replace(cloud, site_fields=fields),))], [where])[0]
         for fields in (unknown, lacking, cloud.site_fields)
     ]
-    assert_same(answers[0], answers[1])
-    assert differ(answers[0], answers[2])
+    assert_same(predictions[0], predictions[1])
+    assert differ(predictions[0], predictions[2])
 
 
 # Batches and queries
@@ -269,16 +269,16 @@ def test_batch_companions_do_not_matter_to_a_classification(batch: list[aio.Atom
 
 @examples(12)
 @given(SCENES, MODELS, SEEDS)
-def test_a_subset_of_positions_gets_that_subset_of_the_answers(
+def test_a_subset_of_positions_gets_that_subset_of_the_predictions(
     atoms: aio.AtomSet, model: aio.AtomizerIO, seed: int
 ) -> None:
     latents = model.encode([atoms])
     grid = aio.Grid(11, 13, 5.0).positions()
     dense = model.decode(latents, [grid])[0]
     order = torch.randperm(len(grid), generator=torch.Generator().manual_seed(seed))
-    some = order[: 1 + seed % len(grid)]
-    assert_same(model.decode(latents, [grid[some]])[0], dense[some])
-    twice = torch.cat([some, some.flip(0)])
+    subset = order[: 1 + seed % len(grid)]
+    assert_same(model.decode(latents, [grid[subset]])[0], dense[subset])
+    twice = torch.cat([subset, subset.flip(0)])
     assert_same(model.decode(latents, [grid[twice]])[0], dense[twice])
     assert model.decode(latents, [grid[:0]])[0].shape == (0, 3)
 
@@ -348,9 +348,9 @@ def test_latents_follow_atoms_per_latent_and_parameters_do_not(
     counts = []
     for model, k in ((fine, few), (coarse, many)):
         latents = model.encode([atoms])
-        wanted = math.ceil(atoms.num_atoms / steps / k)
+        expected = math.ceil(atoms.num_atoms / steps / k)
         counts.append(len(latents.features[0]))
-        assert abs(counts[-1] - wanted) <= max(1, 0.1 * wanted)  # as nearly as a lattice allows
+        assert abs(counts[-1] - expected) <= max(1, 0.1 * expected)  # as nearly as a lattice allows
         override = fine.encode([atoms], atoms_per_latent=k)  # the same weights at any number of latents
         assert_same(fine.decode(override, [where])[0], model([atoms], [where])[0])
     assert counts[0] >= counts[1]
@@ -371,9 +371,9 @@ def test_two_evaluations_are_equal_to_the_bit(dtype: torch.dtype, changes: dict)
     first = model(atoms, where)
     torch.manual_seed(2)
     again = model(atoms, where)
-    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    assert all(torch.equal(one, second) for one, second in zip(first, again, strict=True))
     whole = model_of(dtype, **changes)(atoms, where)
-    assert all(torch.equal(one, other) for one, other in zip(first, whole, strict=True))
+    assert all(torch.equal(one, second) for one, second in zip(first, whole, strict=True))
 
 
 @examples(8)
@@ -382,14 +382,14 @@ def test_sampled_evaluations_follow_their_seed(atoms: aio.AtomSet, model: aio.At
     where = positions_for(atoms)
     state = torch.random.get_rng_state()
 
-    def answer(seed: int) -> Tensor:
+    def prediction_of(seed: int) -> Tensor:
         return model([atoms], [where], budget=6, generator=torch.Generator().manual_seed(seed))[0]
 
-    assert torch.equal(answer(seed), answer(seed))
-    assert differ(answer(seed), answer(seed + 1))
+    assert torch.equal(prediction_of(seed), prediction_of(seed))
+    assert differ(prediction_of(seed), prediction_of(seed + 1))
     assert torch.equal(state, torch.random.get_rng_state())  # nobody else's randomness is touched
     whole = model([atoms], [where])[0]
-    assert differ(answer(seed), whole)
+    assert differ(prediction_of(seed), whole)
     assert torch.equal(model([atoms], [where], budget=10**6)[0], whole)
 
 
@@ -443,7 +443,7 @@ def test_temporal_steps_are_processed_alone_and_then_aggregated() -> None:
 
 
 def test_a_temporal_model_reads_the_order_of_time() -> None:
-    """The same pictures on swapped dates are another series, also where φ_t is the same for all."""
+    """The same images on swapped dates are another series, also where φ_t is the same for all."""
     model = model_of(temporal=True, temporal_scale_days=365.0)
     where = aio.Grid(9, 7, 10.0).positions()
 
@@ -459,11 +459,11 @@ def test_observation_conditioning_looks_at_the_position_itself() -> None:
     atoms, grid = raster(1), aio.Grid(9, 7, 10.0).positions()
     changed = atoms.acquisitions[0].values.clone()
     changed[17] += 300.0
-    other = aio.AtomSet((replace(atoms.acquisitions[0], values=changed),))
+    second = aio.AtomSet((replace(atoms.acquisitions[0], values=changed),))
     for conditioned in (True, False):
         model = model_of(observation_conditioning=conditioned)
         latents = model.encode([atoms])
-        elsewhere = replace(latents, atoms=[other])  # the same latents, another observation at one position
+        elsewhere = replace(latents, atoms=[second])  # the same latents, another observation at one position
         before, after = model.decode(latents, [grid])[0], model.decode(elsewhere, [grid])[0]
         moved = (before - after).abs().amax(dim=1) > 1e-6
         assert moved.nonzero().flatten().tolist() == ([17] if conditioned else [])
@@ -471,7 +471,7 @@ def test_observation_conditioning_looks_at_the_position_itself() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 4, 9])
-def test_an_answer_depends_on_its_k_nearest_latents(k: int) -> None:
+def test_a_prediction_depends_on_its_k_nearest_latents(k: int) -> None:
     model = model_of(neighbors=k, atoms_per_latent=10)
     latents = model.encode([raster(1)])
     where = queries(4, 1)
@@ -480,8 +480,8 @@ def test_an_answer_depends_on_its_k_nearest_latents(k: int) -> None:
     used = features.grad.abs().amax(dim=1) > 0
     distance = (latents.anchors(0) - where).norm(dim=1)
     assert sorted(used.nonzero().flatten().tolist()) == sorted(distance.argsort()[:k].tolist())
-    asked = model_of(atoms_per_latent=10).decode(latents, [where], neighbors=k)[0]
-    assert_same(model.decode(latents, [where])[0], asked)
+    at_k = model_of(atoms_per_latent=10).decode(latents, [where], neighbors=k)[0]
+    assert_same(model.decode(latents, [where])[0], at_k)
 
 
 @examples(8)
@@ -508,8 +508,8 @@ def test_the_closed_form_of_the_lattice_equals_a_search(count: int, width: float
     where = torch.rand(300, 2, generator=torch.Generator().manual_seed(count), dtype=torch.float64) - 0.5
     where = where * torch.tensor([width, height])
     distance = torch.cdist(where, torch.from_numpy(lattice.anchors_L2), compute_mode="donot_use_mm_for_euclid_dist")
-    found = torch.from_numpy(lattice.nearest(where.numpy()))
-    assert_same(distance.gather(1, found[:, None])[:, 0], distance.amin(dim=1))
+    result = torch.from_numpy(lattice.nearest(where.numpy()))
+    assert_same(distance.gather(1, result[:, None])[:, 0], distance.amin(dim=1))
 
 
 @examples(15)
@@ -519,9 +519,9 @@ def test_nearest_anchors_equal_a_full_sort(seed: int, k: int) -> None:
     anchors = aio.Grid(5, 4, 2.0).positions()
     where = aio.Grid(9, 7, 1.0).positions()[torch.randperm(63, generator=torch.Generator().manual_seed(seed))[:9]]
     distance = torch.cdist(where, anchors, compute_mode="donot_use_mm_for_euclid_dist")
-    wanted = (distance.mul(1e5).round() * 100 + torch.arange(20)).argsort(dim=1)[:, :k]
-    found = torch.from_numpy(nearest_anchors(where.numpy(), anchors.numpy(), k))
-    assert found.sort(dim=1).values.tolist() == wanted.sort(dim=1).values.tolist()
+    expected = (distance.mul(1e5).round() * 100 + torch.arange(20)).argsort(dim=1)[:, :k]
+    result = torch.from_numpy(nearest_anchors(where.numpy(), anchors.numpy(), k))
+    assert result.sort(dim=1).values.tolist() == expected.sort(dim=1).values.tolist()
 
 
 # Time
@@ -546,14 +546,14 @@ def test_a_missing_date_is_zero_and_nothing_else_changes() -> None:
     assert undated.shape == (3, rest + 2 * config.time_frequencies)
     assert torch.equal(undated[:, rest:], torch.zeros(3, 2 * config.time_frequencies, dtype=torch.float64))
     assert torch.equal(undated[:, :rest], dated[:, :rest])
-    wanted = time_of_year(torch.tensor(100.0, dtype=torch.float64), config.time_frequencies)
-    assert_same(dated[:, rest:], wanted.expand(3, -1))
+    expected = time_of_year(torch.tensor(100.0, dtype=torch.float64), config.time_frequencies)
+    assert_same(dated[:, rest:], expected.expand(3, -1))
 
 
 def test_channels_of_one_wavelength_and_of_one_name_are_one() -> None:
-    """A sensor is known by what it measures: the same band under another name gives the same answer."""
+    """A sensor is known by what it measures: the same band under another name gives the same prediction."""
     model, where = model_of(), aio.Grid(9, 7, 10.0).positions()
     atoms = raster(1)
     renamed = [replace(c, sensor="other", name=f"band {i}") for i, c in enumerate(SENTINEL2.pick("B02", "B03", "B08"))]
-    other = aio.AtomSet.from_raster(atoms.acquisitions[0].values.T.reshape(3, 9, 7), renamed, 10.0, 100)
-    assert_same(model([atoms], [where])[0], model([other], [where])[0])
+    second = aio.AtomSet.from_raster(atoms.acquisitions[0].values.T.reshape(3, 9, 7), renamed, 10.0, 100)
+    assert_same(model([atoms], [where])[0], model([second], [where])[0])

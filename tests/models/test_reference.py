@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -37,55 +37,14 @@ def cases() -> dict[str, Case]:
     one = aio.AtomSet.from_raster(torch.full((1, 1, 1), 900.0, dtype=torch.float64), SENTINEL2.pick("B04"), 10.0)
     grid = aio.Grid(9, 7, 10.0).positions()
     mixed = [two_resolutions, cloud, cloud + image, raster(5, size=(4, 12), holes=0.4), one]
-    at_points = {"sites": [{0: torch.arange(40)}]}
-    high = {"dimensions": 3, "layout": "balanced"}
-    bare = aio.AtomSet(tuple(replace(a, site_fields={}, channels=aio.sensors.AERIAL.pick("R")) for a in cloud))
     return {
-        "balanced": Case([two_resolutions], [queries(1)], {"layout": "balanced"}, {}),
-        "balanced, temporal": Case([series], [grid], {"layout": "balanced", "temporal": True}, {}),
-        "three dimensions": Case([cloud], [cloud.acquisitions[0].positions[:40]], high, at_points),
-        "three dimensions, heads that three axes do not divide": Case(
-            [cloud], [cloud.acquisitions[0].positions[:40]], high | {"self_head_dim": 16}, at_points
-        ),
-        "three dimensions, points and image": Case(
-            [cloud + image], [cloud.acquisitions[0].positions[:40]], high | {"query_height": True}, at_points
-        ),
-        "three dimensions, sites that differ by height only": Case(
-            [bare + aio.AtomSet(tuple(replace(a, site_fields={}) for a in cloud))], [queries(2, extent=40.0)], high, {}
-        ),
-        "three dimensions, all on the ground": Case([two_resolutions], [queries(1)], high, {}),
-        "three dimensions, anchors by hand": Case(
-            [cloud],
-            [cloud.acquisitions[0].positions[:40]],
-            high,
-            at_points | {"anchors": [torch.cat([far_anchors(), torch.arange(5.0)[:, None]], dim=1)]},
-        ),
-        "three dimensions, temporal": Case(
-            [points(3, day_of_year=10) + points(4, day_of_year=50)],
-            [cloud.acquisitions[0].positions[:40]],
-            high | {"temporal": True, "query_height": True},
-            at_points,
-        ),
-        "three dimensions, classification": Case([cloud], None, high | {"task": "classification"}, {}),
-        "the query's height": Case(
-            [stacked],
-            [torch.zeros(5, 2, dtype=torch.float64)],
-            {"query_height": True},
-            {"sites": [{0: torch.tensor([0, 1, 2, -1, 1])}]},
-        ),
-        "the query's height, without observations": Case(
-            [stacked],
-            [torch.zeros(4, 2, dtype=torch.float64)],
-            {"query_height": True, "observation_conditioning": False},
-            {"sites": [{0: torch.tensor([0, 1, 2, -1])}]},
-        ),
         "points drawn": Case([cloud + image], [queries(3, extent=45.0)], {}, {"max_points": 30}),
         "raster": Case([raster(1)], [grid], {}, {}),
         "dates not used": Case([series], [grid], {"dates": False}, {}),
         "raster with holes": Case([raster(1, holes=0.5)], [grid], {}, {}),
         "several GSDs": Case([two_resolutions], [queries(1)], {}, {}),
         "point cloud": Case([cloud], [queries(2, extent=40.0)], {}, {}),
-        "point cloud, asked at its points": Case([cloud], [cloud.acquisitions[0].positions[:40]], {}, {}),
+        "point cloud, queried at its points": Case([cloud], [cloud.acquisitions[0].positions[:40]], {}, {}),
         "returns that share a place": Case(
             [stacked], [torch.zeros(3, 2, dtype=torch.float64)], {}, {"sites": [{0: torch.tensor([0, 1, 2])}]}
         ),
@@ -160,8 +119,8 @@ def test_fast_path_equals_reference(name: str, compiled: bool, monkeypatch: pyte
     if name == "empty cells":
         assert (geometry[0].cells[0].counts_L == 0).any()
 
-    def flat(answers: Tensor | list[Tensor]) -> Tensor:
-        return torch.cat([a.flatten() for a in answers])
+    def flat(predictions: Tensor | list[Tensor]) -> Tensor:
+        return torch.cat([a.flatten() for a in predictions])
 
     fast = flat(model(case.batch, case.positions, geometry=geometry, sites=sites))
     slow = flat(

@@ -1,4 +1,4 @@
-"""Rotary positions: neighbours are told apart everywhere, and only relative positions matter."""
+"""Rotary positions: neighbours are distinguished everywhere, and only relative positions matter."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import atomizer_io as aio
+from atomizer_io.models.atomizer import stages
 from atomizer_io.models.atomizer.encodings import compress
 from atomizer_io.models.atomizer.geometry.anchors import HexLattice
 from atomizer_io.models.atomizer.layers import RotaryAngles, SelfAttention, rotate
-from atomizer_io.models.atomizer.processor import Processor
 
 HALF_EXTENT_M = 2560.0
 CLEAR = 0.03  # an anchor resembles itself by 1; nobody else may come nearer to that than this
@@ -44,13 +44,13 @@ def separation(angles_Le: Tensor) -> Tensor:
 def model_angles(preset: str, **changes) -> RotaryAngles:
     with torch.device("meta"):
         config = aio.create_model(preset, **changes).config
-    angles = Processor(config.replace(depth=1, width=32, global_latents=1)).angles
+    angles = stages.processor(config.replace(depth=1, width=32, global_latents=1)).angles
     assert angles is not None
     return angles.double().requires_grad_(False)
 
 
 @pytest.mark.parametrize("preset", ["atomizer_io_seg", "atomizer_io_tiny", "atomizer_io_3d"])
-def test_adjacent_anchors_are_told_apart(preset: str) -> None:
+def test_adjacent_anchors_are_distinguished(preset: str) -> None:
     where = anchors()
     assert len(where) == 48 * 42  # the lattice nearest to 2000 anchors
     apart = separation(model_angles(preset, rope_scale_m=HALF_EXTENT_M)(where))
@@ -113,20 +113,21 @@ def test_rotation_is_the_formula_pair_by_pair_to_the_bit(dtype: torch.dtype, sti
     angles = torch.randn(2, 6, head_dim // 2, generator=generator, dtype=torch.promote_types(dtype, torch.float32))
     x = torch.randn(2, 6 + still, 4, head_dim, generator=generator).to(dtype).transpose(1, 2)  # as heads come
     weights = torch.randn(2, 4, 6 + still, head_dim, generator=generator).to(dtype)
-    found = []
+    result = []
     for turn in (rotate, pairwise_rotation):
         own, by = x.clone().requires_grad_(), angles.clone().requires_grad_()
         turned = turn(own, by)
         (turned * weights).sum().backward()
-        found.append((turned, own.grad, by.grad))
-    (turned, grad, angle_grad), (expected, expected_grad, expected_angle_grad) = found
+        result.append((turned, own.grad, by.grad))
+    (turned, grad, angle_grad), (expected, expected_grad, expected_angle_grad) = result
     assert torch.equal(turned, expected) and torch.equal(grad, expected_grad)
     tolerance = {"rtol": 0.05, "atol": 0.05} if dtype == torch.bfloat16 else {}
     torch.testing.assert_close(angle_grad, expected_angle_grad, **tolerance)  # summed over heads in another order
 
 
 def test_the_processor_rotates_spatial_latents_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    processor = Processor(aio.AtomizerConfig(width=32, depth=2, global_latents=5, self_heads=2, self_head_dim=16))
+    config = aio.AtomizerConfig(width=32, depth=2, global_latents=5, self_heads=2, self_head_dim=16)
+    processor = stages.processor(config)
     seen = []
     original = SelfAttention.forward
 
@@ -148,8 +149,8 @@ def test_logits_depend_on_relative_compressed_position_only() -> None:
 
     def logits(u: Tensor) -> Tensor:
         metres = 100.0 * u / (1 - u.abs())  # the inverse of the compression
-        turns = angles(metres)[None]
-        return rotate(q, turns) @ rotate(k, turns).transpose(-1, -2)
+        rotations = angles(metres)[None]
+        return rotate(q, rotations) @ rotate(k, rotations).transpose(-1, -2)
 
     shift = torch.tensor([0.13, -0.21], dtype=torch.float64)
     torch.testing.assert_close(logits(squeezed), logits(squeezed + shift), rtol=1e-6, atol=1e-6)

@@ -78,12 +78,12 @@ def numbers(values: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def changed(values: Any, path: tuple[Any, ...], value: Any) -> Any:
-    found = json.loads(json.dumps(values))
-    inner = found
+    result = json.loads(json.dumps(values))
+    inner = result
     for name in path[:-1]:
         inner = inner[name]
     inner[path[-1]] = value
-    return found
+    return result
 
 
 @pytest.mark.parametrize("preset", FAMILIES)
@@ -91,7 +91,7 @@ def test_no_number_of_a_description_takes_memory_or_time(preset: str, tmp_path: 
     """Also where the seal is valid: it is the attacker's."""
     folder = saved(tmp_path, preset, **FAMILIES[preset])
     content = description(folder)
-    parts = {"config": content["config"], "problem": {**content["problem"], "channels": []}}
+    parts = {"config": content["config"], "problem": {**content["problem"], "channels": []}}  # old name
     before, began, tried = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time(), 0
     for path in numbers(parts):
         for value in (10**9, 100_000):
@@ -143,8 +143,10 @@ def test_what_is_no_frequency_is_refused(setting: str, value: Any, folder: Path)
 @pytest.mark.parametrize(
     "change",
     [
-        lambda content: changed(content, ("problem", "class_names"), content["problem"]["class_names"][::-1]),
-        lambda content: changed(content, ("problem", "channels", 0, "mean"), 5000),
+        lambda content: changed(
+            content, ("problem", "class_names"), content["problem"]["class_names"][::-1]
+        ),  # old name
+        lambda content: changed(content, ("problem", "channels", 0, "mean"), 5000),  # old name
         lambda content: {**content, "format_version": 2},
         lambda content: {**content, "comment": "harmless"},
     ],

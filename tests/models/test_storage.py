@@ -79,8 +79,8 @@ def test_round_trip(changes: dict, tmp_path: Path) -> None:
     atoms = [raster(1) + raster(2, SENTINEL1, ("VV", "VH"), (5, 4), 20.0, day=107)]
     where = [queries(1)] if model.task_spec.dense else None
     with torch.no_grad():
-        for one, other in zip(model(atoms, where), loaded(atoms, where), strict=True):
-            assert torch.equal(one, other)
+        for one, second in zip(model(atoms, where), loaded(atoms, where), strict=True):
+            assert torch.equal(one, second)
 
 
 def test_the_description_comes_back_whole(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_other_precisions_come_back_to_the_bit(dtype: torch.dtype, tmp_path: Pat
         assert loaded.state_dict()[name].dtype == dtype
         assert torch.equal(loaded.state_dict()[name], tensor), name
     with torch.no_grad():
-        one, other = (m([raster(1)], [queries(1)])[0] for m in (model, loaded))
-    assert one.dtype == dtype and torch.equal(one, other)
+        one, second = (m([raster(1)], [queries(1)])[0] for m in (model, loaded))
+    assert one.dtype == dtype and torch.equal(one, second)
 
 
 def test_stored_statistics_take_precedence(tmp_path: Path) -> None:
@@ -140,14 +140,14 @@ def test_stored_statistics_take_precedence(tmp_path: Path) -> None:
         return aio.AtomSet((replace(acquisition, channels=channels),))
 
     standard = loaded.tokenizer.standardise(described(-3.0, 77.0).acquisitions[0])
-    wanted = (raw.acquisitions[0].values - 1000.0) / 250.0 / loaded.config.value_divisor
-    torch.testing.assert_close(standard.double(), wanted, rtol=1e-5, atol=1e-5)
+    expected = (raw.acquisitions[0].values - 1000.0) / 250.0 / loaded.config.value_divisor
+    torch.testing.assert_close(standard.double(), expected, rtol=1e-5, atol=1e-5)
     with torch.no_grad():
-        own, other, none = (
+        own, second, none = (
             loaded([atoms], [queries(1)])[0] for atoms in (raw, described(-3.0, 77.0), described(None, None))
         )
         unaware = small()
-        assert torch.equal(own, other) and torch.equal(own, none)
+        assert torch.equal(own, second) and torch.equal(own, none)
         assert not torch.equal(unaware([raw], [queries(1)])[0], unaware([described(0.0, 900.0)], [queries(1)])[0])
 
 
@@ -182,11 +182,13 @@ def test_another_format_version(saved: Path) -> None:
     refuse(saved, "format version 99", "9.4.1", "reads 3")
 
 
-def test_models_saved_before_the_problem_had_a_place_of_its_own_are_read(saved: Path) -> None:
+def test_models_saved_before_the_task_had_a_place_of_its_own_are_read(saved: Path) -> None:
     """In format 1 the settings of a network held task, outputs and channels too."""
     path, model = saved / "config.json", aio.AtomizerIO.from_pretrained(saved)
     description = json.loads(path.read_text())
-    task_spec = {key: value for key, value in description.pop("problem").items() if key not in ("fields", "extent_m")}
+    task_spec = {
+        key: value for key, value in description.pop("problem").items() if key not in ("fields", "extent_m")
+    }  # old name
     path.write_text(json.dumps({**description, "format_version": 1, "config": {**description["config"], **task_spec}}))
     save_file(load_file(saved / "model.safetensors"), saved / "model.safetensors")
     again = aio.load_model(saved)
@@ -217,10 +219,10 @@ def mutated(content: bytes, seed: int) -> bytes:
     chance = random.Random(seed)
     if seed % 4 == 0:
         return content[: chance.randrange(len(content))]
-    found = bytearray(content)
+    result = bytearray(content)
     for place in chance.sample(range(len(content)), chance.randint(1, 3)):
-        found[place] ^= chance.randint(1, 255) if seed % 2 else 1 << chance.randrange(4)
-    return bytes(found)
+        result[place] ^= chance.randint(1, 255) if seed % 2 else 1 << chance.randrange(4)
+    return bytes(result)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -263,12 +265,12 @@ def test_an_unknown_setting(saved: Path) -> None:
 
 
 def test_a_setting_out_of_range(saved: Path) -> None:
-    edit(saved, problem__task="detection")
+    edit(saved, problem__task="detection")  # old name
     refuse(saved, "config.json", "detection")
 
 
 def test_an_unknown_entry_of_a_channel(saved: Path) -> None:
-    edit(saved, problem__channels=[{"sensor": "s", "name": "n", "colour": "red"}])
+    edit(saved, problem__channels=[{"sensor": "s", "name": "n", "colour": "red"}])  # old name
     refuse(saved, "config.json", "colour")
 
 
@@ -322,11 +324,11 @@ def test_a_pickle_is_never_read(saved: Path, tmp_path: Path) -> None:
 
 
 def test_saving_again_replaces(saved: Path) -> None:
-    other = small(num_outputs=5)
-    other.save_pretrained(saved)
+    second = small(num_outputs=5)
+    second.save_pretrained(saved)
     loaded = aio.AtomizerIO.from_pretrained(saved)
     assert loaded.task_spec.num_outputs == 5 and listing(saved) == FILES
-    assert torch.equal(loaded.head.linear.weight, other.head.linear.weight)
+    assert torch.equal(loaded.head.linear.weight, second.head.linear.weight)
 
 
 @pytest.mark.parametrize("failing", ["weights", "config", "sync"])
@@ -355,7 +357,7 @@ def test_a_failed_save_keeps_what_was_there(failing: str, saved: Path, monkeypat
     assert aio.AtomizerIO.from_pretrained(saved).task_spec.num_outputs == 3
 
 
-def test_saving_where_a_file_is_says_so(tmp_path: Path) -> None:
+def test_saving_where_a_file_is_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(OSError, match="taken"):
         small().save_pretrained(tmp_path / "taken")

@@ -214,13 +214,6 @@ def test_classes_have_the_layers_of_a_raster(tmp_path: Path) -> None:
     assert {"areas.json", "areas.csv", "map.aux.xml", "picture.png"} < set(product.files)
 
 
-@pytest.mark.parametrize("settings", [{"layout": "balanced"}, {"layout": "balanced", "dimensions": 3}])
-def test_models_with_other_anchors(tmp_path: Path, settings: dict[str, Any]) -> None:
-    cloud, _ = wood(tmp_path, 22.0)
-    product = predict_point_cloud_map(random_model(**settings), cloud, tmp_path / "map.tif", **QUICK)
-    assert len(np.unique(read(product.path))) > 1
-
-
 def test_a_quadtree_asks_fewer_pixels(tmp_path: Path) -> None:
     cloud, _ = wood(tmp_path, 30.0)
     product = predict_point_cloud_map(random_model(), cloud, tmp_path / "a.tif", decoding=Decoding("quadtree"), **QUICK)

@@ -31,7 +31,6 @@ from atomizer_io.models.atomizer.geometry.neighbors import (
     SeenSites,
     SitesOfQueries,
     local_queries,
-    named_heights,
     near_latents,
     seen_sites,
 )
@@ -251,19 +250,13 @@ class ScenePredictor(Predictor):
         assert self.seen.sites_MA is not None
         return self.seen.sites_MA
 
-    @functools.cached_property
-    def heights_M(self) -> Tensor:
-        """The height of the point that each position names, NaN where unknown."""
-        return named_heights(len(self.positions_M2), self.atoms, self.named)
-
     @torch.no_grad()
     def decode(self, indices: Tensor) -> Tensor:
         """Return the decoder's outputs (n, C) at the positions of these indices (n,)."""
         check_count("neighbors", self.neighbors)
-        heights = self.heights_M[indices]
-        near = near_latents(self.local_M2[indices.numpy()], self.geometry, self.neighbors, heights)
+        near = near_latents(self.local_M2[indices.numpy()], self.geometry, self.neighbors)
         seen = self.sites_MA[indices] if self.model.config.observation_conditioning else None
-        where = LocatedQueries(near, seen, self.geometry.sites, heights, self.seen.owners)
+        where = LocatedQueries(near, seen, self.geometry.sites, self.seen.owners)
         return probabilities(self.model.decode(self.latents, [where])[0], self.classes)
 
     def flops(self, decoded: int) -> float:
@@ -280,7 +273,7 @@ class ScenePredictor(Predictor):
     @functools.cached_property
     def zone_M(self) -> Tensor:
         """The number of the nearest latent of each position."""
-        return near_latents(self.local_M2, self.geometry, 1, self.heights_M).latents_Mk[:, 0]
+        return near_latents(self.local_M2, self.geometry, 1).latents_Mk[:, 0]
 
     @functools.cached_property
     def observed_MF(self) -> Tensor:

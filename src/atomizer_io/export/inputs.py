@@ -13,7 +13,7 @@ from torch import Tensor
 from atomizer_io.data.acquisition import Acquisition
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.errors import QueryError
-from atomizer_io.export.network import Described, check_exportable, inputs_of
+from atomizer_io.export.network import Described, inputs_of
 from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.geometry.partition import Geometry, check_scene, geometry_of
@@ -44,7 +44,6 @@ def scene_inputs(
     ``tensor.numpy()`` of each is what onnxruntime takes. Keywords as in ``AtomizerIO.encode`` and ``decode``.
     """
     check_scene(atoms, 0)
-    check_exportable(model)
     config, task_spec = model.config, model.task_spec
     if task_spec.dense != (positions is not None):
         wants = (
@@ -52,7 +51,7 @@ def scene_inputs(
         )
         raise QueryError(f"a {task_spec.task} model {wants}")
     with torch.device("meta"):  # only what it knows of names and statistics is wanted
-        tokenizer = Tokenizer(config, task_spec)
+        tokenizer = Tokenizer(config, config.learned_channels, task_spec)
     atoms = atoms.to("cpu")
     geometry = geometry_of(config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
     context, seen_MW, located = geometry.sample(None, max_points=config.max_points), None, None
@@ -78,7 +77,7 @@ def scene_inputs(
     if config.temporal:
         inputs["step_day"] = time_steps(atoms)[1]
     if located is not None:
-        inputs |= {"query_position": located.near.queries_MX, "neighbor": located.near.latents_Mk}
+        inputs |= {"query_position": located.near.queries_M2, "neighbor": located.near.latents_Mk}
     if seen_MW is not None:
         slot_N = torch.full((len(raw_N),), -1)
         slot_N[order_Rn[~padding]] = torch.nonzero(~padding.flatten())[:, 0]

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import spectral
@@ -126,20 +125,11 @@ def inputs_of(model: Described) -> tuple[Input, ...]:
     )
 
 
-def check_exportable(model: Described) -> None:
-    """Refuse settings for which there is no exported network."""
-    if model.config.dimensions == 3:
-        raise ConfigError("a model with the setting dimensions=3 cannot be exported: anchors there have x and y only")
-    if model.config.query_height:
-        raise ConfigError("a model with the setting query_height cannot be exported: queries there have no height")
-
-
 class Network(nn.Module):
     """A float32 copy of a model in evaluation mode; :meth:`forward` takes the tensors of :func:`inputs_of` by name."""
 
     def __init__(self, model: AtomizerIO) -> None:
         super().__init__()
-        check_exportable(model)
         self.model = copy.deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
 
     def forward(self, **inputs: Tensor) -> Tensor:
@@ -152,7 +142,7 @@ class Network(nn.Module):
             logits: Tensor = model.head(h_LD.mean(dim=0, keepdim=True))
             return logits
         near = Near(inputs["neighbor"], inputs["query_position"], inputs["anchor"])
-        q_MD = decoder.q_init.expand(near.queries_MX.shape[0], -1)
+        q_MD = decoder.q_init.expand(near.queries_M2.shape[0], -1)
         if decoder.observation is not None:
             q_MD = q_MD + observe(decoder.observation, decoder.q_init, atoms, inputs["seen"])
         latent = decoder.latent
@@ -169,12 +159,12 @@ class Network(nn.Module):
     def atoms(self, inputs: Mapping[str, Tensor]) -> Atoms:
         """Return the atoms of the scene, standardised, with the features of their kinds and sites."""
         tokenizer, kind_Rn, raw_Rn = self.model.tokenizer, inputs["kind"].clamp(min=0), inputs["value"]
-        scale_K = 1.0 / (inputs["std"] * tokenizer.config.value_divisor)
+        scale_K = 1.0 / (inputs["std"] * tokenizer.encodings.value_divisor)
         value_Rn = (raw_Rn - inputs["mean"].to(raw_Rn.dtype)[kind_Rn]) * scale_K.to(raw_Rn.dtype)[kind_Rn]
         site_SF = None
         if "site_field" in inputs:
             columns = zip(inputs["site_field"].unbind(dim=1), tokenizer.fields, strict=True)
-            site_SF = torch.cat([field_features(raw_S, field, tokenizer.config) for raw_S, field in columns], dim=-1)
+            site_SF = torch.cat([field_features(raw_S, field, tokenizer.encodings) for raw_S, field in columns], dim=-1)
         real_Rn = inputs["kind"] >= 0
         site_Rn = torch.where(real_Rn, inputs["site"], 0)
         return Atoms(value_Rn, real_Rn, kind_Rn, site_Rn, self.kind_features(inputs), site_SF)
@@ -206,7 +196,7 @@ class Network(nn.Module):
             slot_N=atoms.site_Rn.flatten(),
             mask_N=atoms.real_Rn.flatten(),
             site_U=torch.arange(delta_S2.shape[0]),
-            delta_UX=delta_S2,
+            delta_U2=delta_S2,
             length=atoms.value_Rn.shape[1],
         )
         lse_RH, out_RHE = attention.attend(folded, atoms.value_Rn.flatten(), atoms.site_SF, block)
@@ -261,7 +251,7 @@ def observe_deep(attention: DeepObservationAttention, q_D: Tensor, atoms: Atoms,
         slot_N=atoms.site_Rn.flatten()[slot_MW.flatten()],
         mask_N=(valid_MW | ~any_M1).flatten(),
         site_U=torch.arange(atoms.site_SF.shape[0]) if atoms.site_SF is not None else slot_MW[0],
-        delta_UX=q_D.new_zeros(1, 2),
+        delta_U2=q_D.new_zeros(1, 2),
         length=seen_MW.shape[1],
     )
     _, out_MHE = attention.attend(attention.fold(q_D, atoms.kind_KF), atoms.value_Rn.flatten(), atoms.site_SF, block)
@@ -276,7 +266,7 @@ def observe_raw(attention: RawObservationAttention, q_D: Tensor, atoms: Atoms, s
     valid_MW, slot_MW = seen_MW >= 0, seen_MW.clamp(min=0)
     kind_MW = atoms.kind_Rn.flatten()[slot_MW]
     values_MW = torch.where(valid_MW, atoms.value_Rn.flatten()[slot_MW], 0.0)
-    phi_MWF = value_features(values_MW, attention.config)
+    phi_MWF = value_features(values_MW, attention.encodings)
     logits_MWH, site_MWF = phi_MWF @ value_FH + (atoms.kind_KF @ kind_FH)[kind_MW], None
     if atoms.site_SF is not None:
         site_MWF = atoms.site_SF[atoms.site_Rn.flatten()[slot_MW]]

@@ -72,7 +72,7 @@ class SamplePoints:
 
     def cell_layer(self, geometry: Geometry) -> PointLayer:
         """Return the cells in which the latents of ``geometry`` gather the points."""
-        anchors = (geometry.anchors_L2[:, :2] + geometry.center_2[:2]).numpy()
+        anchors = (geometry.anchors_L2 + geometry.center_2).numpy()
         low, high = self.view.xyz[:, :2].min(axis=0), self.view.xyz[:, :2].max(axis=0)
         inside = ((anchors >= low) & (anchors <= high)).all(axis=1)
         return by_cell(f"{len(anchors):,} latent cells", self._cells(geometry), anchors[inside])

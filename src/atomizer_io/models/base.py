@@ -5,12 +5,12 @@ loader's workers have time but no weights:
 
     prepare = model.preparer()                     # can be pickled; knows settings, not weights
     inputs = prepare(atoms, queries)               # in a worker: geometry, or a rasterised image, ...
-    answers = model.predict([inputs, ...])          # one tensor per sample
+    predictions = model.predict([inputs, ...])          # one tensor per sample
 
-An answer is (M, outputs) for the M queries of a dense task and (outputs,) for a scene: logits of classes, or values in
-the physical unit of the target. What a model can do besides is stated in its :class:`Capabilities`.
+A prediction is (M, outputs) for the M queries of a dense task and (outputs,) for a scene: logits of classes, or values
+in the physical unit of the target. What a model can do besides is stated in its :class:`Capabilities`.
 
-To add a model, subclass :class:`Model` in one file and register it (``models/registry.py`` says how).
+To add a model, subclass :class:`Model` in one file and register it (see ``models/registry.py``).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from atomizer_io.errors import ConfigError, QueryError, check_count
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a model can do beyond answering the queries of a sample; everything is off unless the model says so.
+    """What a model can do beyond predicting at the queries of a sample; everything is off by default.
 
-    ``anywhere``: it encodes a scene once and then answers at any position, so adaptive decoding applies.
+    ``anywhere``: it encodes a scene once and then predicts at any position, so adaptive decoding applies.
     ``cost``: the fields of :class:`Cost` that can be chosen after training.
     ``attention``: it can tell how much attention each channel received.
     ``new_channels``: it accepts channels that training never met, going by their wavelength.
@@ -56,7 +56,7 @@ class Cost:
     ``atoms_per_latent`` (κ) sets how many latents a scene gets and ``neighbors`` (k) how many of them a position reads;
     None leaves the model's own number. ``budget`` (m) is how many atoms of a cell are used at most, or of the scene
     or window where a model has no cells; None uses all. ``max_points`` is how many points of a cloud become context at
-    most, the others being looked at only where they are asked; None leaves the model's own number.
+    most, the others being looked at only where a query names them; None leaves the model's own number.
     """
 
     atoms_per_latent: int | None = None
@@ -85,7 +85,7 @@ class Preset:
 
 
 class Preparer(Protocol):
-    """Turns a sample into what ``Model.predict`` takes; runs in loader workers, so it can be pickled."""
+    """Prepares a sample for ``Model.predict``; runs in loader workers, so it can be pickled."""
 
     def __call__(
         self,
@@ -94,7 +94,7 @@ class Preparer(Protocol):
         cost: Cost = ...,
         generator: torch.Generator | None = None,
     ) -> Any:
-        """Prepare one sample; ``generator`` makes the random choices that ``cost`` asks for."""
+        """Prepare one sample; ``generator`` makes the random choices of ``cost``."""
         ...
 
 
@@ -104,9 +104,9 @@ class Model(nn.Module, abc.ABC):
     family: ClassVar[str]  # its name in config.json
     capabilities: ClassVar[Capabilities] = Capabilities()
     presets: ClassVar[Mapping[str, Preset]]
-    # Side of the smallest squares that training may cut large samples to: convolutions and patches need room.
+    # Side of the smallest crops that training may cut large samples to: convolutions and patches need room.
     least_side_px: ClassVar[int] = 1
-    # Whether the answers at all pixels come at the price of one: then training asks for all of them.
+    # Whether predictions at all pixels cost as much as one: then training queries all of them.
     whole_maps: ClassVar[bool] = False
 
     def __init__(self, task_spec: TaskSpec, preset: str | None = None) -> None:
@@ -136,7 +136,7 @@ class Model(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def predict(self, inputs: Sequence[Any]) -> list[Tensor]:
-        """Return the answers for prepared samples: (M, outputs) each, or (outputs,) for scene tasks."""
+        """Return the predictions for prepared samples: (M, outputs) each, or (outputs,) for scene tasks."""
 
     def initialise(self, inputs: Sequence[Any]) -> None:
         """Initialise fresh weights from prepared training samples (without their targets), before the first step."""
@@ -160,14 +160,14 @@ class Model(nn.Module, abc.ABC):
         sites: Sequence[Mapping[int, Tensor] | None] | None = None,
         **cost: int | None,
     ) -> Tensor | list[Tensor]:
-        """Answer for scenes (B, outputs), or at ``positions`` (M, 2) in metres, one list entry per sample.
+        """Predict for scenes (B, outputs), or at ``positions`` (M, 2) in metres, one list entry per sample.
 
         ``sites`` names, for each sample, the points that positions stand for: by acquisition, the site of each.
         """
         check_batch(batch)
         if self.task_spec.dense != (positions is not None):
             wants = "at positions: pass a list of (M, 2) per sample" if self.task_spec.dense else "for whole scenes"
-            raise QueryError(f"a {self.task_spec.task} model answers {wants}")
+            raise QueryError(f"a {self.task_spec.task} model predicts {wants}")
         prepare, how = self.preparer(), Cost(**cost)
         self.check_cost(how)
         if positions is not None:
@@ -178,8 +178,9 @@ class Model(nn.Module, abc.ABC):
         queries: list[Queries | None] = [None] * len(batch)
         if positions is not None:
             queries = [queries_at(where, own) for where, own in zip(positions, named, strict=True)]
-        answers = self.predict([prepare(atoms, asked, how) for atoms, asked in zip(batch, queries, strict=True)])
-        return answers if self.task_spec.dense else torch.stack(answers)
+        inputs = [prepare(atoms, where, how) for atoms, where in zip(batch, queries, strict=True)]
+        predictions = self.predict(inputs)
+        return predictions if self.task_spec.dense else torch.stack(predictions)
 
     def check_cost(self, cost: Cost) -> None:
         """Refuse a choice of cost that this model does not offer, and say which it does."""
@@ -213,7 +214,7 @@ class Model(nn.Module, abc.ABC):
 
     @property
     def crop_m(self) -> float | None:
-        """The side of the squares that large maps are cut to in training; None leaves it to the data."""
+        """The side of the crops that large maps are cut to in training; None leaves it to the data."""
         return None
 
     @property

@@ -1,4 +1,4 @@
-"""What tensors a model of some settings has, found without memory for them and compared with a file of weights.
+"""What tensors a model of some settings has, determined without memory for them and compared with a file of weights.
 
 A ``config.json`` may come from anybody. Before a model is built from it, it is built on torch's meta device, where
 tensors have shapes but no content, and that ends as soon as there are more parameters than the file could fill.
@@ -34,20 +34,20 @@ class Entry(NamedTuple):
 
 
 def header_of(path: Path) -> dict[str, Entry]:
-    """Return what the header of a safetensors file says of its tensors; none of them is read."""
+    """Return the tensors that the header of a safetensors file lists; none of them is read."""
     with safe_open(path, framework="pt") as file:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
-        return {name: Entry(tuple(each.get_shape()), each.get_dtype()) for name, each in slices.items()}
+        return {name: Entry(tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
 
 
 def check_fits(build: Callable[[], nn.Module], header: Mapping[str, Entry], config: Path, weights: Path) -> None:
     """Refuse settings that describe other tensors than those of a file, before anything is allocated for them."""
     with torch.device("meta"), _at_most(2 * len(header), config, weights):  # twice: some are replaced while building
-        wanted = build().state_dict()
-    differences = [f"{name} is missing" for name in wanted.keys() - header.keys()]
-    differences += [f"{name} is not part of this model" for name in header.keys() - wanted.keys()]
-    for name in wanted.keys() & header.keys():
-        differences += _difference(name, wanted[name], header[name], config, weights)
+        expected = build().state_dict()
+    differences = [f"{name} is missing" for name in expected.keys() - header.keys()]
+    differences += [f"{name} is not part of this model" for name in header.keys() - expected.keys()]
+    for name in expected.keys() & header.keys():
+        differences += _difference(name, expected[name], header[name], config, weights)
     if differences:
         shown = "; ".join(sorted(differences)[:5])
         more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
@@ -56,12 +56,12 @@ def check_fits(build: Callable[[], nn.Module], header: Mapping[str, Entry], conf
         )
 
 
-def _difference(name: str, wanted: Tensor, found: Entry, config: Path, weights: Path) -> list[str]:
-    if found.shape != tuple(wanted.shape):
-        return [f"{name} is {found.shape} in {weights.name}, {tuple(wanted.shape)} by {config.name}"]
-    if found.floating != wanted.is_floating_point():
-        kind = str(wanted.dtype).removeprefix("torch.")
-        return [f"{name} is of type {found.dtype} in {weights.name}, {kind} by {config.name}"]
+def _difference(name: str, expected: Tensor, stored: Entry, config: Path, weights: Path) -> list[str]:
+    if stored.shape != tuple(expected.shape):
+        return [f"{name} is {stored.shape} in {weights.name}, {tuple(expected.shape)} by {config.name}"]
+    if stored.floating != expected.is_floating_point():
+        kind = str(expected.dtype).removeprefix("torch.")
+        return [f"{name} is of type {stored.dtype} in {weights.name}, {kind} by {config.name}"]
     return []
 
 

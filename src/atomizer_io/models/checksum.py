@@ -62,8 +62,8 @@ def _place(file: BinaryIO) -> int | None:
     """Where the checksum stands: in the header, the length of which is in the first eight bytes."""
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
-    found = file.read(min(length, os.fstat(file.fileno()).st_size)).find(_FIELD)
-    return None if found < 0 else 8 + found + len(_FIELD)
+    start = file.read(min(length, os.fstat(file.fileno()).st_size)).find(_FIELD)
+    return None if start < 0 else 8 + start + len(_FIELD)
 
 
 def _digits(file: BinaryIO, place: int) -> bytes:

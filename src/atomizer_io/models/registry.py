@@ -34,20 +34,20 @@ def register_model(model: type[Model]) -> type[Model]:
 
 
 def family(name: str) -> type[Model]:
-    """Return the class of a family, imported when it is asked for."""
+    """Return the class of a family, imported at its first use."""
     if name in _added:
         return _added[name]
     if name in FAMILIES:
         module, _, attribute = FAMILIES[name].partition(":")
-        found: type[Model] = getattr(importlib.import_module(module), attribute)
-        return found
+        kind: type[Model] = getattr(importlib.import_module(module), attribute)
+        return kind
     for point in _installed():
         if point.name == name:
             _added[name] = point.load()
             return _added[name]
     raise CheckpointError(
         f"{name!r} is no kind of model that is known here; known are {', '.join(_families())}. Your own needs an "
-        "entry point of the group atomizer_io.models, or register_model before it is asked for (docs/models.md)"
+        "entry point of the group atomizer_io.models, or register_model before it is used (docs/models.md)"
     )
 
 
@@ -58,13 +58,13 @@ def list_models() -> list[str]:
 
 def preset(name: str) -> tuple[type[Model], Preset]:
     """Return the class and the settings of the model called ``name``."""
-    known = {preset_name: (model, found) for preset_name, model, found in _presets()}
+    known = {preset_name: (model, settings) for preset_name, model, settings in _presets()}
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? Known: " if near else "known: "
         raise ConfigError(f"unknown model {name!r}; {hint}{', '.join(sorted(known))}")
-    model, found = known[name]
-    return family(model), found
+    model, settings = known[name]
+    return family(model), settings
 
 
 def create_model(name: str, *, task_spec: TaskSpec | None = None, **settings: Any) -> Any:
@@ -73,10 +73,10 @@ def create_model(name: str, *, task_spec: TaskSpec | None = None, **settings: An
     Keywords that are fields of :class:`~atomizer_io.data.task_spec.TaskSpec` (``task``, ``num_outputs``,
     ``class_names``, ``channels``, ``extent_m``, …) say what is predicted; all others are settings of the architecture.
     """
-    model, found = preset(name)
-    asked = {key: settings.pop(key) for key in FIELDS if key in settings}
-    whole = (TaskSpec(**found.task_spec) if task_spec is None else task_spec).replace(**asked)
-    return model.build(whole, {**found.settings, **model.adapted(whole, settings)}, preset=name)
+    model, usual = preset(name)
+    changes = {key: settings.pop(key) for key in FIELDS if key in settings}
+    whole = (TaskSpec(**usual.task_spec) if task_spec is None else task_spec).replace(**changes)
+    return model.build(whole, {**usual.settings, **model.adapted(whole, settings)}, preset=name)
 
 
 def load_model(source: str | Path, *, revision: str | None = None) -> Any:
@@ -99,8 +99,8 @@ def _presets() -> Iterator[tuple[str, str, Preset]]:
                 raise
             warnings.warn(f"the installed model {name!r} cannot be used: {error}", stacklevel=4)
             continue
-        for preset_name, found in presets.items():
-            yield preset_name, name, found
+        for preset_name, settings in presets.items():
+            yield preset_name, name, settings
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from atomizer_io.models import checksum
 from atomizer_io.texts import read_text
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-CALIBRATION = "calibration.json"  # of cheaper read-outs, where there is one
+CALIBRATION = "calibration.json"  # of cheaper decoding, where there is one
 FIRST_SEALED = 3  # version of the format
 BYTES = 20  # of a digest
 

@@ -20,6 +20,6 @@ def settings_from(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known) or 'none'}"
             raise ConfigError(f"unknown setting {name!r}; {hint}")
-    found = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
-    check_numbers(found)
-    return found
+    settings = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    check_numbers(settings)
+    return settings

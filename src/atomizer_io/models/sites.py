@@ -5,7 +5,7 @@ A query with a footprint sees every finer site whose centre lies in that rectang
 Distances that differ by less than a micrometre are ties, and ties go to the lowest index: pixels on aligned grids tie
 often, and rounding must not decide.
 
-Shapes: S sites, L anchors, M queries, W sites of a query, 2 = (x, y) in metres, X two or three axes.
+Shapes: S sites, L anchors, M queries, W sites of a query, 2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ Floats = NDArray[np.floating]
 Ints = NDArray[np.int64]
 
 
-def nearest_anchor(positions_SX: Floats, anchors_LX: Floats) -> Ints:
+def nearest_anchor(positions_S2: Floats, anchors_L2: Floats) -> Ints:
     """Index (S,) of the nearest of any anchors."""
-    return nearest_anchors(positions_SX, anchors_LX, 1)[:, 0]
+    return nearest_anchors(positions_S2, anchors_L2, 1)[:, 0]
 
 
-def nearest_anchors(positions_MX: Floats, anchors_LX: Floats, k: int) -> Ints:
+def nearest_anchors(positions_M2: Floats, anchors_L2: Floats, k: int) -> Ints:
     """Indices (M, min(k, L)) of the ``k`` nearest anchors (paper, A_dec); ties for the last place: the lowest."""
     from scipy.spatial import cKDTree  # takes longer to import than most scenes to search
 
-    tree, count = cKDTree(anchors_LX), len(anchors_LX)
+    tree, count = cKDTree(anchors_L2), len(anchors_L2)
     k = min(k, count)
 
-    if not len(positions_MX):
+    if not len(positions_M2):
         return np.zeros((0, k), dtype=np.int64)
 
     def search(positions: Floats, neighbors: int) -> tuple[Floats, Ints]:
         distance, index = tree.query(positions, neighbors, workers=torch.get_num_threads())
         return distance.reshape(-1, neighbors), index.reshape(-1, neighbors).astype(np.int64)
 
-    distance_Mk, index_Mk = search(positions_MX, min(k + 1, count))
+    distance_Mk, index_Mk = search(positions_M2, min(k + 1, count))
     if k == count:
         return index_Mk
     tied = np.flatnonzero(distance_Mk[:, k] - distance_Mk[:, k - 1] <= TIE_M)
     index_Mk, candidates = index_Mk[:, :k], k + 1
     while len(tied):
         candidates = min(2 * candidates, count)  # until the last no longer ties
-        distance, index = search(positions_MX[tied], candidates)
+        distance, index = search(positions_M2[tied], candidates)
         group = np.cumsum(np.diff(distance, axis=1, prepend=0.0) > TIE_M, axis=1)
         order = np.argsort(group * count + index, axis=1)[:, :k]
         index_Mk[tied] = np.take_along_axis(index, order, axis=1)

@@ -44,7 +44,7 @@ def save(model: Model, folder: Path) -> None:
         "library_version": __version__,
         "preset": model.preset,
         "parameters": model.num_parameters,
-        "problem": model.task_spec.to_dict(),
+        "problem": model.task_spec.to_dict(),  # old name
         "config": model.settings(),
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
@@ -79,7 +79,7 @@ def _load(folder: Path, *, sealed: bool = True) -> Any:
         seal.check(folder, text, version)
     kind = family(description["model_type"])
     try:
-        task_spec = TaskSpec.from_dict(description["problem"])
+        task_spec = TaskSpec.from_dict(description["problem"])  # old name
         build = functools.partial(kind.build, task_spec, description["config"], preset=description.get("preset"))
         check_fits(build, header_of(weights), config, weights)
         model = build()
@@ -95,7 +95,7 @@ def _load(folder: Path, *, sealed: bool = True) -> Any:
 
 
 def fingerprint(model: Model) -> str:
-    """What tells one model from another."""
+    """A digest that distinguishes one model from another."""
     task_spec = model.task_spec.to_dict()
     # a model predicts the same without them
     for name in ("target_name", "target_unit", "label_codes", "complete", "complete_fields", "thinning"):
@@ -165,7 +165,7 @@ def _upgraded(description: dict[str, Any]) -> dict[str, Any]:
     config = description["config"]
     task_spec = {name: config[name] for name in FIELDS if name in config}
     settings = {name: value for name, value in config.items() if name not in task_spec}
-    return {**description, "problem": task_spec, "config": settings, "format_version": FORMAT_VERSION}
+    return {**description, "problem": task_spec, "config": settings, "format_version": FORMAT_VERSION}  # old name
 
 
 def _check_weights(path: Path) -> None:

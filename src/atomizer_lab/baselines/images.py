@@ -19,9 +19,9 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Queries
 from atomizer_io.errors import ConfigError, listed
 from atomizer_io.models.base import Cost, in_units
-from atomizer_io.models.flops import counted
-from atomizer_io.models.rasterise import RasterisedScene, check_rasters, pixels_of, rasterise
 from atomizer_lab.baselines.configured import Configured
+from atomizer_lab.baselines.flops import counted
+from atomizer_lab.baselines.rasterise import RasterisedScene, check_rasters, pixels_of, rasterise
 
 
 @dataclass(frozen=True, slots=True, eq=False)

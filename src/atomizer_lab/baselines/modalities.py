@@ -21,9 +21,9 @@ from atomizer_io.data.sample import Queries
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.models.base import in_units
-from atomizer_io.models.flops import counted
-from atomizer_io.models.rasterise import RasterisedScene, check_rasters, grid_over
 from atomizer_lab.baselines.configured import Configured
+from atomizer_lab.baselines.flops import counted
+from atomizer_lab.baselines.rasterise import RasterisedScene, check_rasters, grid_over
 
 Size = tuple[int, int]  # down and across
 

@@ -53,7 +53,7 @@ class PerceiverIO(Configured):
         if self.crop_m is not None:
             settings = self.chosen = replace(settings, position_scale_m=self.crop_m / 2)
         described = AtomizerConfig(learned_channels=settings.learned_channels, site_fields=settings.site_fields)
-        self.tokenizer = Tokenizer(described, task_spec)
+        self.tokenizer = Tokenizer(described, described.learned_channels, task_spec)
         self.reader = AtomReader(settings, self.tokenizer)
         self.attentions = nn.ModuleList(
             SelfAttention(settings.width, settings.heads, settings.head_dim) for _ in range(settings.depth)

@@ -139,7 +139,7 @@ class AtomReader(nn.Module):
         if fields_PF is None:
             fields_PF = kind_KF.new_zeros(len(sites_P), tokenizer.parts.site)
         site_PF = torch.cat([fields_PF, position_PF.to(kind_KF)], dim=1)
-        value_nF = value_features(tokenizer.standardise(part)[slot_n, channel_n], tokenizer.config).to(kind_KF.dtype)
+        value_nF = value_features(tokenizer.standardise(part)[slot_n, channel_n], tokenizer.encodings).to(kind_KF.dtype)
         return torch.cat([value_nF, kind_KF[channel_n], site_PF[slot_n]], dim=1)
 
 
@@ -165,7 +165,7 @@ class PointTokens(nn.Module):
             row_P = (site_M >= 0).nonzero()[:, 0]
             part = acquisition.with_sites(site_M[row_P])
             valid_PC, row_P = part.valid_mask().to(device), row_P.to(device)
-            value_PCF = value_features(torch.where(valid_PC, tokenizer.standardise(part), 0.0), tokenizer.config)
+            value_PCF = value_features(torch.where(valid_PC, tokenizer.standardise(part), 0.0), tokenizer.encodings)
             value, kind, site = self.up.weight.split(list(tokenizer.parts), dim=1)
             hidden_PCD = linear(value_PCF.to(weight.dtype), value, self.up.bias)
             hidden_PCD = hidden_PCD + linear(tokenizer.kind_features(acquisition), kind)

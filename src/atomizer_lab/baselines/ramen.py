@@ -19,7 +19,6 @@ from atomizer_io.data.sample import Queries
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.base import Capabilities, Cost, Preset
-from atomizer_io.models.rasterise import RasterisedScene, pixels_of, rasterise
 from atomizer_lab.baselines.modalities import (
     ModalityInput,
     ModalityModel,
@@ -31,6 +30,7 @@ from atomizer_lab.baselines.modalities import (
     modalities,
 )
 from atomizer_lab.baselines.ramen_network import LTAE_HEADS, RamenNetwork, Reading
+from atomizer_lab.baselines.rasterise import RasterisedScene, pixels_of, rasterise
 
 RADAR = tuple(f"{orbit}_{pair}" for orbit in ("ASC", "DSC") for pair in ("VV", "VH", "HV", "HH"))
 RELIEF = ("elevation", "terrain", "slope")

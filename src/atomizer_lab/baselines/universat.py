@@ -22,7 +22,6 @@ from atomizer_io.data.sample import Queries
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.base import Capabilities, Cost, Preset
-from atomizer_io.models.rasterise import pixels_of, rasterise
 from atomizer_lab.baselines.modalities import (
     ModalityInput,
     ModalityModel,
@@ -33,6 +32,7 @@ from atomizer_lab.baselines.modalities import (
     ground_of,
     modalities,
 )
+from atomizer_lab.baselines.rasterise import pixels_of, rasterise
 from atomizer_lab.baselines.universat_network import Layout, PatchEncoder, UniverSatNetwork
 
 CODES = ("VV", "VH", "VV-VH", "HH", "HV", "HH-HV", "height", "elevation")  # channels without a wavelength

@@ -19,9 +19,9 @@ from atomizer_io.data.sample import Queries
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.base import Cost, Preset
-from atomizer_io.models.rasterise import check_rasters, rasterise
 from atomizer_lab.baselines.dates import L_TAE, LINEAR, MEAN, MergedDates, check_dates, dates_read
 from atomizer_lab.baselines.images import Image, ImageModel, ToImage, check_gsd
+from atomizer_lab.baselines.rasterise import check_rasters, rasterise
 from atomizer_lab.baselines.transformer import Transformer, taps_of
 from atomizer_lab.baselines.upernet import ResizedLevels, UPerNet
 

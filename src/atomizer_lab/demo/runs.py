@@ -73,7 +73,7 @@ def flood_run(demo: Demo, preset: str, name: str, workers: int = 0) -> Run:
 
 def village_run(demo: Demo, name: str) -> Run:
     """Return the settings of a run on points and images, either of which is dropped now and then."""
-    settings = {"query_height": True, "offset_scale_m": 5.0}
+    settings = {"offset_scale_m": 5.0}
     training = {
         "max_steps": max(1, round(VILLAGE_STEPS * demo.steps)),
         "learning_rate": 3e-3,

@@ -64,9 +64,6 @@ RECIPE: dict[str, Any] = {
 # what each variant changes of the recipe
 VARIANTS: dict[str, dict[str, Any]] = {
     "hexagonal": {},
-    "balanced anchors": {"model.settings.layout": "balanced"},
-    "3-D anchors": {"model.settings.layout": "balanced", "model.settings.dimensions": 3},
-    "query height": {"model.settings.query_height": True},
     "elevation and height": {"data.options.heights": "both"},
     "elevation above the lowest point": {"data.options.heights": "elevation"},
     "no draws of terrain and density": {"training.point_augmentation": {}},

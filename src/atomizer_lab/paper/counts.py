@@ -99,7 +99,7 @@ _SAME = Scale("counted on the models of the paper; the same at every scale, seco
 PARAMETERS = Item("parameters", dict.fromkeys((PAPER, SMALL, SMOKE), _SAME))
 
 # ---- the cells of latents over a point cloud
-LAYOUTS = ("hexagonal", "balanced")
+LAYOUTS = ("hexagonal",)
 DATA: dict[str, tuple[str, dict[str, Any], int]] = {  # dataset, options, κ as in the paper's 3D experiments
     PAPER: ("dales", {}, 1000),
     SMALL: ("synthetic", {"like": "dales", "length": 1, "size": 50}, 1000),

@@ -129,7 +129,7 @@ def plain_tokens(model: PerceiverIO, atoms: aio.AtomSet) -> Tensor:
             rows.append(
                 torch.cat(
                     [
-                        value_features(standard[site, channel], tokenizer.config),
+                        value_features(standard[site, channel], tokenizer.encodings),
                         kinds[channel],
                         torch.zeros(tokenizer.parts.site) if fields is None else fields[site],
                         fourier(where[0], 16, 16.0),
@@ -170,7 +170,7 @@ def plain_answer(
                 kind = model.tokenizer.kind_features(acquisition)[channel]
                 fields = model.tokenizer.site_features(acquisition)
                 assert fields is not None
-                token = torch.cat([value_features(value, model.tokenizer.config), kind, fields[site]])
+                token = torch.cat([value_features(value, model.tokenizer.encodings), kind, fields[site]])
                 hidden.append(gelu(decoder.points.up(token)))
         q = q + one_hot(torch.tensor(number), len(q))[:, None] * decoder.points.out(torch.stack(hidden).mean(dim=0))
     q = q + plain_attention(decoder.norm(q), decoder.latent_norm(h), decoder, heads)

@@ -98,10 +98,10 @@ def test_parameters_are_near_those_of_the_paper(tmp_path: Path) -> None:
 def test_the_partition_is_drawn(tmp_path: Path) -> None:
     output = tmp_path / "partition-smoke.json"
     shown = item("partition").run(SMOKE, where(tmp_path), output, jobs=0)
-    assert "hexagonal" in shown and "balanced" in shown
+    assert "hexagonal" in shown
     assert output.with_suffix(".png").stat().st_size > 5000
-    cells = json.loads(output.read_text())["found"]["balanced"]
-    assert cells["smallest"]["mean"] <= cells["median"]["mean"] <= cells["largest"]["mean"] <= 200
+    cells = json.loads(output.read_text())["found"]["hexagonal"]
+    assert cells["smallest"]["mean"] <= cells["median"]["mean"] <= cells["largest"]["mean"]
 
 
 def test_runs_are_listed_and_run_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

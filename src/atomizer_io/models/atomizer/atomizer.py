@@ -1,6 +1,7 @@
-"""The whole network: atoms in, answers at any position out (paper, §3).
+"""The whole network: atoms in, predictions at any position out (paper, §3).
 
-Shapes: B samples, L latents, M queries, D width, T time steps, X axes: x, y and in three dimensions the height.
+Shapes: B samples, L latents, M queries, D width, T time steps,
+2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, QueryError, check_count
+from atomizer_io.models.atomizer import stages
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.decoder import Decoder, Piece
-from atomizer_io.models.atomizer.encoder import Encoder
+from atomizer_io.models.atomizer.decoder import Piece
 from atomizer_io.models.atomizer.geometry import partition as geo
 from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQueries, SitesOfQueries, locate
@@ -26,11 +27,11 @@ from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.initialisation import initialise
 from atomizer_io.models.atomizer.latents import Latents
+from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
-from atomizer_io.models.atomizer.processor import Processor
-from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
-from atomizer_io.models.atomizer.tokenizer import Tokenizer, Tokens
+from atomizer_io.models.atomizer.temporal import time_steps
+from atomizer_io.models.atomizer.tokenizer import Tokens
 from atomizer_io.models.atomizer.tokens import describing, unreadable
 from atomizer_io.models.base import Capabilities, Cost, Model, check_batch, check_positions
 
@@ -57,11 +58,11 @@ class AtomizerIO(Model):
         task_spec = TaskSpec() if task_spec is None else task_spec
         super().__init__(task_spec, preset)
         self.config = config
-        self.tokenizer = Tokenizer(config, task_spec)
-        self.encoder = Encoder(config)
-        self.processor = Processor(config)
-        self.temporal = TemporalAggregator(config) if config.temporal else None
-        self.decoder = Decoder(config) if task_spec.dense else None
+        self.tokenizer = stages.tokenizer(config, task_spec)
+        self.encoder = stages.encoder(config)
+        self.processor = stages.processor(config)
+        self.temporal = stages.temporal(config) if config.temporal else None
+        self.decoder = stages.decoder(config) if task_spec.dense else None
         self.head = Head(config.width, task_spec)
 
     def initialise(self, inputs: Sequence[PreparedSample]) -> None:
@@ -75,17 +76,17 @@ class AtomizerIO(Model):
 
     @classmethod
     def adapted(cls, task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with what the task specification asks for: scales of positions, names, site fields.
+        """Return ``settings`` with what follows from the task: scales of positions, names, site fields.
 
-        Maps are trained on parts of scenes and asked for in windows, so the number of latents is that of κ alone:
+        Maps are trained on crops of scenes and predicted in windows, so the number of latents is that of κ alone:
         there would be more of them on the same ground in a small part than in a large one.
         """
-        found: dict[str, Any] = {} if task_spec.extent_m is None else {"rope_scale_m": task_spec.extent_m / 2}
+        derived: dict[str, Any] = {} if task_spec.extent_m is None else {"rope_scale_m": task_spec.extent_m / 2}
         if task_spec.pixel_m is not None:
-            found["offset_scale_m"] = OFFSET_PIXELS * task_spec.pixel_m
+            derived["offset_scale_m"] = OFFSET_PIXELS * task_spec.pixel_m
         if task_spec.dense:
-            found["least_latents"] = 1
-        return {**found, **describing(task_spec, settings)}
+            derived["least_latents"] = 1
+        return {**derived, **describing(task_spec, settings)}
 
     def settings(self) -> dict[str, Any]:
         """Return the architecture as plain values."""
@@ -112,26 +113,28 @@ class AtomizerIO(Model):
         return SamplePreparer(self.config, self.task_spec.dense)
 
     def predict(self, inputs: Sequence[PreparedSample]) -> list[Tensor]:
-        """Return the answers for samples whose geometry is built; cells are used as they are."""
-        latents = self._encoded([each.atoms for each in inputs], [each.geometry for each in inputs])
+        """Return the predictions for samples whose geometry is built; cells are used as they are."""
+        samples = self._checked([sample.atoms for sample in inputs])
+        latents = self._encoded(samples, [sample.geometry for sample in inputs])
         if not self.task_spec.dense:
             return list(self.classify(latents))
-        return self.decode(latents, [each.located for each in inputs if each.located is not None])
+        return self.decode(latents, [sample.located for sample in inputs if sample.located is not None])
 
     def in_context(self, inputs: PreparedSample) -> Tensor | None:
         """Return which queries (M,) look at a point whose atoms are in the cells; None where all points are."""
         return inputs.in_context()
 
     def flops(self, inputs: Sequence[PreparedSample]) -> float:
-        """Return the operations of all stages, as they are computed here (folded)."""
-        from atomizer_io.models.atomizer.flops import InputSize, atoms_seen, stages
+        """Return the FLOPs of all stages, as they are computed here (folded)."""
+        from atomizer_io.models.atomizer.flops import InputSize, atoms_seen
+        from atomizer_io.models.atomizer.flops import stages as counted
 
         total = 0.0
-        for each in inputs:
-            queries = 0 if each.located is None else len(each.located)
-            size = InputSize.of(self, each.atoms, queries, each.geometry)
-            size = replace(size, seen=None if each.located is None else atoms_seen(each.located, each.atoms))
-            total += sum(stage.flops for stage in stages(self, size))
+        for sample in inputs:
+            queries = 0 if sample.located is None else len(sample.located)
+            size = InputSize.of(self, sample.atoms, queries, sample.geometry)
+            size = replace(size, seen=None if sample.located is None else atoms_seen(sample.located, sample.atoms))
+            total += sum(stage.flops for stage in counted(self, size))
         return total
 
     def forward(
@@ -144,13 +147,13 @@ class AtomizerIO(Model):
         footprint_m: Footprint | None = None,
         **encoding: Any,
     ) -> Tensor | list[Tensor]:
-        """Answer for scenes (B, outputs), or at ``positions`` (M, outputs) each; ``encoding`` is for :meth:`encode`."""
+        """Predict for scenes (B, outputs), or at ``positions`` (M, outputs); ``encoding`` is for :meth:`encode`."""
         if self.task_spec.dense and positions is None:
             raise QueryError(
-                f"a {self.task_spec.task} model answers at positions: pass a list of (M, 2) metres per sample"
+                f"a {self.task_spec.task} model predicts at positions: pass a list of (M, 2) metres per sample"
             )
         if not self.task_spec.dense and positions is not None:
-            raise QueryError(f"a {self.task_spec.task} model answers for whole scenes: do not pass positions")
+            raise QueryError(f"a {self.task_spec.task} model predicts for whole scenes: do not pass positions")
         latents = self.encode(batch, **encoding)
         if positions is None:
             return self.classify(latents)
@@ -186,7 +189,7 @@ class AtomizerIO(Model):
         are cut to the ``budget`` (m) of the settings with ``generator``; in evaluation whole cells are used unless
         ``budget`` is given, so that two evaluations agree to the bit. ``max_points`` overrides how many points of a
         cloud enter the cells at most; they are drawn with ``generator``, without one the same each time. The other
-        points are seen where they are asked.
+        points are seen where a query lies on them.
         """
         samples = self._checked(batch)
         for name, count in (("atoms_per_latent", atoms_per_latent), ("budget", budget), ("max_points", max_points)):
@@ -195,14 +198,14 @@ class AtomizerIO(Model):
         if geometry is not None and (atoms_per_latent is not None or anchors is not None):
             raise ConfigError("a geometry has its anchors already: do not pass atoms_per_latent or anchors beside it")
         if geometry is None:
-            given = [None] * len(samples) if anchors is None else list(anchors)
-            if len(given) != len(samples):
+            by_hand = [None] * len(samples) if anchors is None else list(anchors)
+            if len(by_hand) != len(samples):
                 raise ConfigError(
-                    f"{len(given)} sets of anchors for {len(samples)} samples: pass one per sample, or None"
+                    f"{len(by_hand)} sets of anchors for {len(samples)} samples: pass one per sample, or None"
                 )
             geometry = [
                 self.geometry(atoms, atoms_per_latent=atoms_per_latent, max_points=max_points, anchors=a)
-                for atoms, a in zip(samples, given, strict=True)
+                for atoms, a in zip(samples, by_hand, strict=True)
             ]
         if len(geometry) != len(samples):
             raise ConfigError(f"{len(geometry)} geometries for {len(samples)} samples: pass one per sample")
@@ -213,8 +216,7 @@ class AtomizerIO(Model):
         most = self.config.max_points if max_points is None else max_points
         return self._encoded(samples, [g.sample(budget, generator, most) for g in geometry])
 
-    def _encoded(self, samples: Sequence[AtomSet], geometries: list[Geometry]) -> Latents:
-        samples = self._checked(samples)
+    def _encoded(self, samples: list[AtomSet], geometries: list[Geometry]) -> Latents:
         tokens = self.tokenizer(samples, geometries)
         features = self._merge_steps(samples, self._processed(tokens, geometries))
         looks = self.decoder is not None and self.decoder.observation is not None
@@ -248,14 +250,13 @@ class AtomizerIO(Model):
         neighbors: int | None = None,
         footprint_m: Footprint | None = None,
     ) -> list[Tensor]:
-        """Answer (M, outputs) at ``positions`` (M, 2) of each sample, in metres in the frame of its atoms.
+        """Predict (M, outputs) at ``positions`` (M, 2) of each sample, in metres in the frame of its atoms.
 
         What was observed at a position is looked up: the pixel around it, or the point within 5 cm. With a
         ``footprint_m`` (metres along x and y, such as the pixel of a map) a position sees instead all finer pixels and
         all points whose centres lie in that rectangle around it, at most 128 of an acquisition. Where several
         returns share a position, ``sites`` names them: per sample a mapping from the number of an acquisition to site
-        indices (M,), −1 for none. Where the model uses heights (``dimensions=3``, ``query_height``), a query has the
-        height of the point it names so, and else none. ``neighbors`` (k) overrides the setting.
+        indices (M,), −1 for none. ``neighbors`` (k) overrides the setting.
         """
         if self.decoder is None:
             raise QueryError(f"a {self.task_spec.task} model has no decoder: create it with task='segmentation'")
@@ -274,21 +275,19 @@ class AtomizerIO(Model):
                     "positions that are located already have their sites, neighbors and footprints: pass them to locate"
                 )
             where.check(latents.geometries[i], i)
-            seen = None if where.sites_MA is None else latents.observations(i, self.tokenizer)
-            device = projected.key_LHE.device
-            sites_MA = None if where.sites_MA is None else where.sites_MA.to(device)
-            heights_M = where.heights_M.to(device, self.tokenizer.exact) if self.config.query_height else None
-            near = where.near.to(device, self.tokenizer.exact)
-            pieces.append(Piece(near, projected, seen, sites_MA, heights_M, where.owners))
+            device, look = projected.key_LHE.device, None
+            if where.sites_MA is not None:
+                look = Look(latents.observations(i, self.tokenizer), where.sites_MA.to(device), where.owners)
+            pieces.append(Piece(where.near.to(device, self.tokenizer.exact), projected, look))
         return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:
-        """Answer (B, outputs) for whole scenes: the head reads the mean of the spatial latents."""
+        """Predict (B, outputs) for whole scenes: the head reads the mean of the spatial latents."""
         if self.task_spec.dense:
-            raise QueryError(f"a {self.task_spec.task} model answers at positions: use decode")
+            raise QueryError(f"a {self.task_spec.task} model predicts at positions: use decode")
         pooled_BD = torch.stack([features_LD.mean(dim=0) for features_LD in latents.features])
-        answer: Tensor = self.head(pooled_BD)
-        return answer
+        logits_BC: Tensor = self.head(pooled_BD)
+        return logits_BC
 
     def explain(self, latents: Latents, positions: Sequence[Tensor | LocatedQueries]) -> list[Explanation]:
         """Return how much attention each channel received at each position, one explanation per sample."""
@@ -316,14 +315,14 @@ class AtomizerIO(Model):
             [tokens.first_site[i] for i in owners],
             [tokens.first_kind[i] for i in owners],
         )
-        anchors_NX = torch.cat([geometries[i].anchors_LX for i in owners])
-        encoded_ND = self.encoder(tokens, cells, anchors_NX)
-        counts = [len(geometries[i].anchors_LX) for i in owners]
+        anchors_N2 = torch.cat([geometries[i].anchors_L2 for i in owners])
+        encoded_ND = self.encoder(tokens, cells, anchors_N2)
+        counts = [len(geometries[i].anchors_L2) for i in owners]
         if len(set(counts)) == 1:  # as mostly: nothing has to be taken apart
             shape = (len(counts), counts[0])
-            processed_BLD = self.processor(encoded_ND.unflatten(0, shape), anchors_NX.unflatten(0, shape))
+            processed_BLD = self.processor(encoded_ND.unflatten(0, shape), anchors_N2.unflatten(0, shape))
             return list(processed_BLD.split([len(geometry.cells) for geometry in geometries]))
-        h, anchors = list(encoded_ND.split(counts)), anchors_NX.split(counts)
+        h, anchors = list(encoded_ND.split(counts)), anchors_N2.split(counts)
         for group in alike(counts):
             processed_BLD = self.processor(
                 torch.stack([h[step] for step in group]), torch.stack([anchors[step] for step in group])

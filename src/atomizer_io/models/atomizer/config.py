@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from atomizer_io.errors import ConfigError, check_count, check_numbers
+from atomizer_io.models.settings import settings_from
 
-LAYOUTS = ("hexagonal", "sites", "balanced")
+LAYOUTS = ("hexagonal", "sites")
+# Settings that did neither good nor harm and are gone, with the one value that is left; saved models still name them,
+# so that fingerprints and older versions of this library go on working.
+REMOVED = {"dimensions": 2, "query_height": False}
 
 _POLARISATIONS = ("VV", "VH", "HH", "HV")
 LEARNED_CHANNELS = (
@@ -29,7 +32,7 @@ LEARNED_CHANNELS = (
 class SiteField:
     """Metadata that each site carries, such as the position of a LiDAR return within its pulse.
 
-    ``fourier=False`` feeds the number and a 1 that says it is known; ``fourier=True`` feeds Fourier features of the
+    ``fourier=False`` feeds the number and a 1 that marks it as known; ``fourier=True`` feeds Fourier features of the
     standardised number (of its log1p if ``log``). A site that lacks the field gets zeros.
     """
 
@@ -53,17 +56,33 @@ SITE_FIELDS = (
     SiteField("echo_after"),
     SiteField("intensity", fourier=True, log=True, mean=7.0, std=0.7),
 )
-# A whole cloud also tells the rank of an intensity among its returns, from 0 to 1, which no scale of a sensor changes.
+# A whole point cloud also has the rank of an intensity among its returns, 0 to 1, which no scale of a sensor changes.
 CLOUD_FIELDS = (*SITE_FIELDS, SiteField("intensity_rank", fourier=True, mean=0.5, std=0.29))
 
 
 @dataclass(frozen=True, slots=True)
-class AtomizerConfig:
+class Encodings:
+    """How numbers become features of tokens: numbers of frequencies, highest frequencies and scales; site fields."""
+
+    site_fields: tuple[SiteField, ...] = SITE_FIELDS
+    value_frequencies: int = 8
+    value_max_frequency: float = 8.0
+    value_divisor: float = 3.0  # standardised values are divided by this, so that most fit one period
+    gsd_frequencies: int = 2
+    gsd_max_frequency: float = 2.0
+    gsd_scale_m: float = 10.0  # s_g
+    offset_encoding: bool = True
+    offset_frequencies: int = 16
+    offset_max_frequency: float = 16.0
+    offset_scale_m: float = 100.0  # s_0
+    time_frequencies: int = 12
+
+
+@dataclass(frozen=True, slots=True)
+class AtomizerConfig(Encodings):
     """Settings of an :class:`~atomizer_io.AtomizerIO`; symbols in brackets are the paper's."""
 
-    # What tokens can describe
     learned_channels: tuple[str, ...] = LEARNED_CHANNELS
-    site_fields: tuple[SiteField, ...] = SITE_FIELDS
 
     # Sizes
     width: int = 512  # D
@@ -79,19 +98,6 @@ class AtomizerConfig:
     attention_dropout: float = 0.0  # in the processor
     feedforward_dropout: float = 0.0
 
-    # Encodings: number of frequencies and highest frequency
-    value_frequencies: int = 8
-    value_max_frequency: float = 8.0
-    value_divisor: float = 3.0  # standardised values are divided by this, so that most fit one period
-    gsd_frequencies: int = 2
-    gsd_max_frequency: float = 2.0
-    gsd_scale_m: float = 10.0  # s_g
-    offset_encoding: bool = True
-    offset_frequencies: int = 16
-    offset_max_frequency: float = 16.0
-    offset_scale_m: float = 100.0  # s_0
-    time_frequencies: int = 12
-
     # Spatial and temporal rotary encoding
     rope: bool = True
     rope_scale_m: float = 2560.0  # s_p before training: half the extent of a scene
@@ -102,7 +108,6 @@ class AtomizerConfig:
 
     # Geometry and budgets
     layout: str = "hexagonal"
-    dimensions: int = 2  # of anchors, offsets and RoPE: x, y or, with the balanced layout, x, y and height
     atoms_per_latent: int = 2000  # κ
     least_latents: int = 1  # of a scene, if it has as many places: κ alone would leave a small one a single latent
     budget: int | None = None  # m, drawn afresh at each training step; None: whole cells
@@ -111,13 +116,15 @@ class AtomizerConfig:
     observation_conditioning: bool = True
     observation_mlp: bool = False  # a layer per atom before a query attends to what it sees
     observation_expansion: float = 1.0  # width of that layer, as a multiple of D
-    query_height: bool = False  # a query also starts from the height of the point it names
 
     def __post_init__(self) -> None:
         check_numbers(self)
         for site_field in self.site_fields:
             check_numbers(site_field, f" of {site_field.name}")
-        _one_of("layout", self.layout, LAYOUTS)
+        if self.layout == "balanced":
+            raise ConfigError("layout 'balanced' was removed, as it changed no score (docs/lab/point-clouds.md)")
+        if self.layout not in LAYOUTS:
+            raise ConfigError(f"layout {self.layout!r} is not known; choose one of {', '.join(LAYOUTS)}")
         counts = ("width", "depth", "cross_heads", "cross_head_dim", "self_heads", "self_head_dim")
         frequencies = ("value_frequencies", "gsd_frequencies", "offset_frequencies", "time_frequencies")
         for name in (*counts, *frequencies, "atoms_per_latent", "least_latents", "neighbors"):
@@ -127,59 +134,33 @@ class AtomizerConfig:
         for name in ("budget", "max_points"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
-        if self.dimensions not in (2, 3):
-            raise ConfigError(f"dimensions must be 2 or 3, got {self.dimensions!r}")
-        if self.dimensions == 3 and self.layout != "balanced":
-            raise ConfigError(
-                f"the layout {self.layout!r} has no heights: anchors of 3 dimensions need layout='balanced'"
-            )
-        if self.rope and self.dimensions == 2 and self.self_head_dim % 4:
+        if self.rope and self.self_head_dim % 4:
             raise ConfigError(f"self_head_dim must be a multiple of 4 for two-axis RoPE, got {self.self_head_dim}")
-        if self.rope and self.dimensions == 3 and (self.self_head_dim % 2 or self.self_head_dim < 6):
-            raise ConfigError(f"self_head_dim must be even and at least 6 for RoPE of 3 axes, got {self.self_head_dim}")
-        for name in (
-            "encoder_expansion",
-            "processor_expansion",
-            "decoder_expansion",
-            "observation_expansion",
-            "value_max_frequency",
-            "gsd_max_frequency",
-            "offset_max_frequency",
-            "rope_min_cycles",
-            "rope_max_cycles",
-            "value_divisor",
-            "gsd_scale_m",
-            "offset_scale_m",
-            "rope_scale_m",
-            "temporal_scale_days",
-        ):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
+        for field in dataclasses.fields(self):
+            positive = field.type == "float" and not field.name.endswith("_dropout")
+            if positive and not getattr(self, field.name) > 0:
+                raise ConfigError(f"{field.name} must be positive, got {getattr(self, field.name)}")
 
     def replace(self, **changes: Any) -> AtomizerConfig:
         """Return a copy with other settings; an unknown one is an error that names the nearest."""
-        known = [field.name for field in dataclasses.fields(self)]
-        for name in changes:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                raise ConfigError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-        return dataclasses.replace(self, **changes)
+        for name in REMOVED.keys() & changes.keys():
+            if (value := changes.pop(name)) != REMOVED[name]:
+                raise ConfigError(
+                    f"the setting {name} was removed, as it changed no score (docs/lab/point-clouds.md): only "
+                    f"{REMOVED[name]!r} is left, got {value!r}"
+                )
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return settings_from(AtomizerConfig, own | changes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values, ready for JSON."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), **REMOVED}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AtomizerConfig:
         """Return the settings that :meth:`to_dict` made plain; lists become tuples, and site fields are rebuilt."""
-        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        plain = dict(values.items())
         if "site_fields" in plain:
-            plain["site_fields"] = tuple(
-                field if isinstance(field, SiteField) else SiteField(**field) for field in plain["site_fields"]
-            )
+            fields = (field if isinstance(field, SiteField) else SiteField(**field) for field in plain["site_fields"])
+            plain["site_fields"] = tuple(fields)
         return cls().replace(**plain)
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{name} {value!r} is not known; choose one of {', '.join(allowed)}")

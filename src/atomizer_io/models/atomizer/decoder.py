@@ -1,9 +1,8 @@
-"""From latents to answers at any position (paper, §3.5).
+"""From latents to predictions at any position (paper, §3.5).
 
 ``q̃ = q_init + CrossAttn_obs(LN(q_init), co-located tokens)``, ``q = q̃ + CrossAttn_dec(LN(q̃), [LN(h_l); φ_δ] of the
 nearest latents)``, ``q += FF(LN(q))``. Both attentions are folded: the first is in ``observations.py``; in the second,
-latents are projected to keys and values once, and offsets enter as 66 numbers per neighbour. As a setting, the height z
-of the point that a query names enters too: ``q̃ += MLP(φ(z))``.
+latents are projected to keys and values once, and offsets enter as 66 numbers per neighbour.
 
 Shapes: M queries, k neighbours, L latents, A acquisitions, H heads, E head dim, D width, O offset features.
 """
@@ -11,22 +10,19 @@ Shapes: M queries, k neighbours, L latents, A acquisitions, H heads, E head dim,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.encodings import fourier_dim, frequency_step
+from atomizer_io.models.atomizer.config import Encodings
+from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.geometry.neighbors import Near
-from atomizer_io.models.atomizer.height import QueryHeight
 from atomizer_io.models.atomizer.layers import FeedForward
-from atomizer_io.models.atomizer.observations import Look, observation_attention
+from atomizer_io.models.atomizer.observations import Look, ObservationAttention
 from atomizer_io.models.atomizer.ops.kernels import queries as kernel
 from atomizer_io.models.atomizer.ops.memory import Keeping, rows_at_once
-from atomizer_io.models.atomizer.tokenizer import Observations
 from atomizer_io.models.atomizer.tokens import TokenParts, offset_dim, offset_features
 
 
@@ -38,78 +34,54 @@ class Projected:
     value_LHE: Tensor
 
 
-class Asked(Protocol):
-    """Queries of one scene with what is known of their positions, without what lies around them."""
-
-    @property
-    def look(self) -> Look:
-        """What they see; there is nothing where the model does not look at observations."""
-
-    @property
-    def heights_M(self) -> Tensor | None:
-        """Metres, NaN where unknown; None where the model does not use them."""
-
-    def __len__(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Queries of one scene: what they see at their positions, and the latents near them."""
+    """Queries of one scene: the latents near them, and what they see at their positions where the model looks."""
 
     near: Near
     latents: Projected
-    seen: Observations | None
-    sites_MA: Tensor | None
-    heights_M: Tensor | None = None  # metres, NaN where unknown; None where the model does not use them
-    owners: tuple[int, ...] | None = None  # the acquisition of each column of ``sites_MA``; None: one column each
+    look: Look | None
 
     def __len__(self) -> int:
         return len(self.near)
 
     @property
-    def look(self) -> Look:
-        """What the queries see; there is nothing where the model does not look at observations."""
-        assert self.seen is not None and self.sites_MA is not None
-        return Look(self.seen, self.sites_MA, self.owners)
-
-    @property
     def more_atoms(self) -> int:
         """How many atoms a query may see besides one of each kind."""
-        if self.seen is None or self.owners is None:
+        if self.look is None or self.look.owners is None:
             return 0
-        return sum(self.seen.standard[a].shape[1] for a in self.owners) - len(self.seen.kind_KF)
+        standard, kind_KF = self.look.seen.standard, self.look.seen.kind_KF
+        return sum(standard[a].shape[1] for a in self.look.owners) - len(kind_KF)
 
     def rows(self, rows: slice) -> Piece:
         """Return the piece with some of its queries only."""
-        sites_MA = None if self.sites_MA is None else self.sites_MA[rows]
-        heights_M = None if self.heights_M is None else self.heights_M[rows]
-        return Piece(self.near.rows(rows), self.latents, self.seen, sites_MA, heights_M, self.owners)
+        look = None if self.look is None else replace(self.look, sites_MA=self.look.sites_MA[rows])
+        return Piece(self.near.rows(rows), self.latents, look)
 
 
 class LatentAttention(nn.Module):
     """CrossAttn_dec: from each query to its nearest latents and their offsets."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
+    def __init__(self, encodings: Encodings, width: int, heads: int, head_dim: int) -> None:
         super().__init__()
-        self.config = config
-        self.heads, self.head_dim = config.cross_heads, config.cross_head_dim
-        self.offset_dim = offset_dim(config)
-        inner = self.heads * self.head_dim
-        self.context_norm = nn.LayerNorm(config.width)
-        self.norm = nn.LayerNorm(config.width)
-        self.query = nn.Linear(config.width, inner, bias=False)
-        self.key = nn.Linear(config.width + self.offset_dim, inner, bias=False)
-        self.value = nn.Linear(config.width + self.offset_dim, inner, bias=False)
-        self.out = nn.Linear(inner, config.width)
+        self.encodings = encodings
+        self.width, self.heads, self.head_dim = width, heads, head_dim
+        self.offset_dim = offset_dim(encodings)
+        inner = heads * head_dim
+        self.context_norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width)
+        self.query = nn.Linear(width, inner, bias=False)
+        self.key = nn.Linear(width + self.offset_dim, inner, bias=False)
+        self.value = nn.Linear(width + self.offset_dim, inner, bias=False)
+        self.out = nn.Linear(inner, width)
 
     def project(self, h_LD: Tensor) -> Projected:
         """Return keys and values of latents (L, D), without their offsets."""
         context_LD = self.context_norm(h_LD)
-        width = h_LD.shape[1]
         shape = (self.heads, self.head_dim)
         return Projected(
-            (context_LD @ self.key.weight[:, :width].T).unflatten(1, shape),
-            (context_LD @ self.value.weight[:, :width].T).unflatten(1, shape),
+            (context_LD @ self.key.weight[:, : self.width].T).unflatten(1, shape),
+            (context_LD @ self.value.weight[:, : self.width].T).unflatten(1, shape),
         )
 
     def forward(self, q_MD: Tensor, pieces: Sequence[Piece]) -> Tensor:
@@ -137,13 +109,13 @@ class LatentAttention(nn.Module):
 
     def _attend(self, query_MHE: Tensor, turned_HMO: Tensor | None, piece: Piece) -> tuple[Tensor, Tensor | None]:
         """Return values (M, H, E) and offset features (H, M, O) of the neighbours, pooled by attention."""
-        near, latents, c = piece.near, piece.latents, self.config
+        near, latents, c = piece.near, piece.latents, self.encodings
         device, neighbors = query_MHE.device, near.latents_Mk.shape[1]
         if kernel.usable(query_MHE.dtype, device, self.heads, self.offset_dim, neighbors, self.head_dim):
             hood = kernel.Neighborhood(
                 near.latents_Mk,
-                near.queries_MX,
-                near.anchors_LX,
+                near.queries_M2,
+                near.anchors_L2,
                 c.offset_frequencies,
                 frequency_step(c.offset_frequencies, c.offset_max_frequency),
                 c.offset_scale_m,
@@ -180,28 +152,31 @@ class LatentAttention(nn.Module):
         phi_MkO = None
         if turned_HMO is not None:
             exact = torch.promote_types(query_MHE.dtype, torch.float32)
-            phi_MkO = offset_features(near.offsets().to(query_MHE.device, exact), self.config).to(query_MHE.dtype)
+            phi_MkO = offset_features(near.offsets().to(query_MHE.device, exact), self.encodings).to(query_MHE.dtype)
             logits_MkH = logits_MkH + torch.einsum("hmo,mko->mkh", turned_HMO, phi_MkO)
         logits_MkH = logits_MkH.to(torch.promote_types(logits_MkH.dtype, torch.float32))
         return logits_MkH.softmax(dim=1).to(query_MHE.dtype), phi_MkO
 
     def _offset_weight(self, layer: nn.Linear) -> Tensor:
-        weight_HEO: Tensor = layer.weight[:, self.config.width :].unflatten(0, (self.heads, self.head_dim))
+        weight_HEO: Tensor = layer.weight[:, self.width :].unflatten(0, (self.heads, self.head_dim))
         return weight_HEO
 
 
 class Decoder(nn.Module):
-    """From latents and observations to answers at the queries, chunk by chunk: memory does not grow with M × D."""
+    """From latents and observations to predictions at the queries, chunk by chunk: memory does not grow with M × D."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
+    def __init__(
+        self,
+        width: int,
+        observation: Callable[[], ObservationAttention] | None,
+        latent: Callable[[], LatentAttention],
+        feedforward: Callable[[], FeedForward],
+    ) -> None:
         super().__init__()
-        self.config = config
-        self.q_init = nn.Parameter(torch.empty(config.width))
+        self.q_init = nn.Parameter(torch.empty(width))
         nn.init.trunc_normal_(self.q_init, std=0.02)
-        self.observation = observation_attention(config)
-        self.latent = LatentAttention(config)
-        self.feedforward = FeedForward(config.width, config.decoder_expansion, config.feedforward_dropout)
-        self.height = QueryHeight(config) if config.query_height else None
+        self.observation = None if observation is None else observation()
+        self.latent, self.feedforward = latent(), feedforward()
 
     def project(self, h: Sequence[Tensor]) -> list[Projected]:
         """Return keys and values of the latents (L, D) of each scene."""
@@ -211,13 +186,13 @@ class Decoder(nn.Module):
         return [Projected(key, value) for key, value in zip(keys, values, strict=True)]
 
     def forward(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:
-        """Answers (M, outputs) of ``head`` at the queries of all pieces."""
+        """Predict (M, outputs) of ``head`` at the queries of all pieces."""
         keeping = Keeping()
-        answers = []
+        logits = []
         for chunk in self.chunks(pieces):
             size = sum(len(piece) * self.query_bytes(piece) for piece in chunk)
-            answers.append(keeping.run(self._answer, head, chunk, size=size))
-        return _joined(answers, dim=0)
+            logits.append(keeping.run(self._predict, head, chunk, size=size))
+        return _joined(logits, dim=0)
 
     def chunks(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
         """The queries of all pieces in groups small enough for memory, in order; at least one group."""
@@ -236,37 +211,31 @@ class Decoder(nn.Module):
 
     def query_bytes(self, piece: Piece) -> int:
         """What one query of ``piece`` takes on its way, roughly; without a compiled kernel it copies neighbours."""
-        c, like = self.config, self.q_init
-        inner, offset = c.cross_heads * c.cross_head_dim, offset_dim(c)
-        numbers = 7 * c.width + 5 * inner + 2 * round(c.width * c.decoder_expansion) + 2 * c.cross_heads * offset
+        like, heads, head_dim, offset = self.q_init, self.latent.heads, self.latent.head_dim, self.latent.offset_dim
+        inner = heads * head_dim
+        numbers = 7 * len(like) + 5 * inner + 2 * self.feedforward.up.out_features + 2 * heads * offset
         if self.observation is not None:
             numbers += self.observation.numbers_per_query + 8 * piece.more_atoms
-        if self.height is not None:
-            numbers += 4 * c.width + 2 * fourier_dim(c.offset_frequencies)
         neighbors = piece.near.latents_Mk.shape[1]
-        if not kernel.usable(like.dtype, like.device, c.cross_heads, offset, neighbors, c.cross_head_dim):
-            kinds = 0 if piece.seen is None else len(piece.seen.kind_KF)
+        if not kernel.usable(like.dtype, like.device, heads, offset, neighbors, head_dim):
+            kinds = 0 if piece.look is None else len(piece.look.seen.kind_KF)
             numbers += neighbors * (2 * inner + 2 * offset)
-            numbers += 2 * (kinds + piece.more_atoms) * TokenParts.of(c).value
+            numbers += 2 * (kinds + piece.more_atoms) * TokenParts.of(self.latent.encodings).value
         return numbers * like.element_size()
 
-    def _answer(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:
+    def _predict(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:
         q_MD = self.conditioned(pieces)
         q_MD = q_MD + self.latent(q_MD, pieces)
-        answer_MC: Tensor = head(q_MD + self.feedforward(q_MD))
-        return answer_MC
+        logits_MC: Tensor = head(q_MD + self.feedforward(q_MD))
+        return logits_MC
 
-    def conditioned(self, pieces: Sequence[Asked]) -> Tensor:
-        """Return q̃ (M, D): the shared query, updated with what was observed at each position and its height."""
-        query_MD: Tensor
+    def conditioned(self, pieces: Sequence[Piece]) -> Tensor:
+        """Return q̃ (M, D): the shared query, updated with what was observed at each position."""
         if self.observation is None:
-            query_MD = self.q_init.expand(sum(map(len, pieces)), -1)
-        else:
-            query_MD = self.q_init + self.observation(self.q_init, [piece.look for piece in pieces])
-        if self.height is not None:
-            heights = [piece.heights_M for piece in pieces if piece.heights_M is not None]
-            query_MD = query_MD + self.height(_joined(heights, dim=0))
-        return query_MD
+            return self.q_init.expand(sum(map(len, pieces)), -1)
+        looks = [look for piece in pieces if (look := piece.look) is not None]
+        added_MD: Tensor = self.observation(self.q_init, looks)
+        return self.q_init + added_MD
 
 
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:

@@ -1,6 +1,6 @@
 """From atoms to spatial latents (paper, §3.3).
 
-Shapes: N atoms, L latents, D width, X two or three axes.
+Shapes: N atoms, L latents, D width, 2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.config import Encodings
 from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.ops.attention import FoldedCrossAttention
@@ -18,18 +18,20 @@ from atomizer_io.models.atomizer.tokenizer import Tokens
 class Encoder(nn.Module):
     """``h = h_init + W_o CrossAttn(LN(h_init), cell)``, then ``h += FF(LN(h))``, one latent per cell."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
+    def __init__(
+        self, encodings: Encodings, width: int, heads: int, head_dim: int, expansion: float, dropout: float = 0.0
+    ) -> None:
         super().__init__()
-        self.h_init = nn.Parameter(torch.empty(config.width))
+        self.h_init = nn.Parameter(torch.empty(width))
         nn.init.trunc_normal_(self.h_init, std=0.02)
-        self.norm = nn.LayerNorm(config.width)
-        self.attention = FoldedCrossAttention(config)
-        self.out = nn.Linear(config.cross_heads * config.cross_head_dim, config.width)
-        self.feedforward = FeedForward(config.width, config.encoder_expansion, config.feedforward_dropout)
+        self.norm = nn.LayerNorm(width)
+        self.attention = FoldedCrossAttention(encodings, width, heads, head_dim)
+        self.out = nn.Linear(heads * head_dim, width)
+        self.feedforward = FeedForward(width, expansion, dropout)
 
-    def forward(self, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
+    def forward(self, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Return the latents (L, D) of all cells of a batch."""
-        return self.latents(self.attention(self.query(), tokens, cells, anchors_LX))
+        return self.latents(self.attention(self.query(), tokens, cells, anchors_L2))
 
     def query(self) -> Tensor:
         """Return the query (D,) that all cells share."""

@@ -1,9 +1,9 @@
-"""Which channels an answer looked at.
+"""Which channels a prediction looked at.
 
 The folded attention weighs single atoms without ever making their keys and values, so the share of attention that
 each channel received costs one more pass over the logits.
 
-Shapes: M queries, k neighbours, K kinds (a channel of an acquisition), L latents, H heads, T time steps, X axes.
+Shapes: M queries, k neighbours, K kinds (a channel of an acquisition), L latents, H heads, T time steps.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from atomizer_io.models.atomizer.decoder import Piece
 from atomizer_io.models.atomizer.geometry.neighbors import LocatedQueries
 from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.latents import Latents
+from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.temporal import time_steps
 
 
@@ -59,9 +60,9 @@ class Explanation:
 
 @torch.no_grad()
 def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor | LocatedQueries]) -> list[Explanation]:
-    """Return one :class:`Explanation` per sample for the answers of ``model.decode(latents, positions)``."""
+    """Return one :class:`Explanation` per sample for the predictions of ``model.decode(latents, positions)``."""
     if model.decoder is None:
-        raise QueryError(f"a {model.task_spec.task} model does not answer at positions: there is nothing to explain")
+        raise QueryError(f"a {model.task_spec.task} model does not predict at positions: there is nothing to explain")
     if len(positions) != len(latents):
         raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples: pass one per sample")
     explained = []
@@ -80,10 +81,10 @@ def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Loc
     near_L, slot_Mk = located.near.latents_Mk.unique(return_inverse=True)
     shares_LK = latent_shares(model, atoms, latents.geometries[index], near_L)
     here, around, first = [], [], 0
-    heights_M = located.heights_M if model.config.query_height else None
-    whole = Piece(located.near, decoder.project([h_LD])[0], seen, located.sites_MA, heights_M, located.owners)
+    look = None if located.sites_MA is None else Look(seen, located.sites_MA, located.owners)
+    whole = Piece(located.near, decoder.project([h_LD])[0], look)
     for (piece,) in decoder.chunks([whole]):
-        if decoder.observation is None or piece.sites_MA is None:
+        if decoder.observation is None or piece.look is None:
             here.append(h_LD.new_zeros(len(piece), len(seen.kind_KF)))
         else:
             here.append(decoder.observation.shares(decoder.q_init, piece.look))
@@ -102,11 +103,11 @@ def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Loc
 def latent_shares(model: AtomizerIO, atoms: AtomSet, geometry: Geometry, latents: Tensor) -> Tensor:
     """Return the share of the attention of some latents that went to each kind (L, K), a mean over heads and steps."""
     tokens = model.tokenizer([atoms], [geometry])
-    encoder, anchors_LX = model.encoder, geometry.anchors_LX[latents]
+    encoder, anchors_L2 = model.encoder, geometry.anchors_L2[latents]
     query_D = encoder.query()
     shares_TLK = torch.stack(
         [
-            encoder.attention.kind_shares(query_D, tokens, cells.take(latents), anchors_LX).mean(dim=1)
+            encoder.attention.kind_shares(query_D, tokens, cells.take(latents), anchors_L2).mean(dim=1)
             for cells in geometry.cells
         ]
     )

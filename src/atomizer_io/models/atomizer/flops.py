@@ -1,6 +1,6 @@
-"""How many operations each stage takes: as computed here (folded), and as the paper writes it (each atom a key).
+"""The FLOPs of each stage: as computed here (folded), and as the paper writes it (each atom a key).
 
-A multiply-add counts as two operations; only matrix products count, as in ``torch.utils.flop_counter``.
+A multiply-add counts as two; only matrix products count, as in ``torch.utils.flop_counter``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from atomizer_io.models.atomizer.temporal import HEADS
 
 @dataclass(frozen=True, slots=True)
 class InputSize:
-    """The counts of an input on which its operations depend."""
+    """The counts of an input on which its FLOPs depend."""
 
     atoms: int
     sites: int
@@ -42,7 +42,7 @@ class InputSize:
             atoms=sum(cells.order_N.numel() for cells in geometry.cells),
             sites=sum(int(cells.site_N.unique().numel()) for cells in geometry.cells),
             kinds=sum(len(a.channels) for a in atoms),
-            latents=geometry.anchors_LX.shape[0],
+            latents=geometry.anchors_L2.shape[0],
             steps=len(geometry.cells),
             queries=queries,
             site_fields=any(a.site_fields for a in atoms),
@@ -51,7 +51,7 @@ class InputSize:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of the network: its learned numbers and its operations for one input."""
+    """One stage of the network: its learned numbers and its FLOPs for one input."""
 
     name: str
     parameters: int
@@ -60,18 +60,20 @@ class Stage:
 
 
 def stages(model: AtomizerIO, size: InputSize) -> list[Stage]:
-    """Return the stages of ``model`` in the order of the data, with their operations for an input of this ``size``."""
-    found = [
-        Stage("tokens", _parameters(model.tokenizer), 0.0, 0.0),
-        Stage("encoder", _parameters(model.encoder), _encoder(model, size), _encoder_literal(model, size)),
-        _same("processor", model.processor, _processor(model, size)),
+    """Return the stages of ``model`` in the order of the data, with their FLOPs for an input of this ``size``."""
+    parts: list[tuple[str, nn.Module | None, tuple[float, float]]] = [
+        ("tokens", model.tokenizer, (0.0, 0.0)),
+        ("encoder", model.encoder, _encoder(model, size)),
+        ("processor", model.processor, _processor(model, size)),
+        ("temporal", model.temporal, _temporal(model, size)),
+        ("decoder", model.decoder, _decoder(model, size)),
+        ("head", model.head, _head(model, size)),
     ]
-    if model.temporal is not None:
-        found.append(_same("temporal", model.temporal, _temporal(model, size)))
-    if model.decoder is not None:
-        found.append(Stage("decoder", _parameters(model.decoder), _decoder(model, size), _decoder_literal(model, size)))
-    found.append(_same("head", model.head, _head(model, size)))
-    return found
+    return [
+        Stage(name, sum(parameter.numel() for parameter in module.parameters()), *flops)
+        for name, module, flops in parts
+        if module is not None
+    ]
 
 
 def decoder_flops(
@@ -82,20 +84,20 @@ def decoder_flops(
     neighbors: int | None = None,
     seen: float | None = None,
 ) -> float:
-    """Return the operations of decoding ``queries`` positions of a scene that is encoded already."""
+    """Return the FLOPs of decoding ``queries`` positions of a scene that is encoded already."""
     if not queries:
         return 0.0
     size = InputSize(
         atoms=0,
         sites=0,
         kinds=sum(len(a.channels) for a in atoms),
-        latents=geometry.anchors_LX.shape[0],
+        latents=geometry.anchors_L2.shape[0],
         queries=queries,
         site_fields=any(a.site_fields for a in atoms),
         neighbors=neighbors,
         seen=seen,
     )
-    return _decoder(model, size) + _head(model, size)
+    return _decoder(model, size)[0] + _head(model, size)[0]
 
 
 def atoms_seen(located: LocatedQueries | SeenSites, atoms: AtomSet) -> float | None:
@@ -106,113 +108,67 @@ def atoms_seen(located: LocatedQueries | SeenSites, atoms: AtomSet) -> float | N
     return float((located.sites_MA >= 0).double().mean(dim=0) @ channels)
 
 
-def _encoder(model: AtomizerIO, size: InputSize) -> float:
-    c, attention = model.config, model.encoder.attention
-    width, inner, heads = c.width, c.cross_heads * c.cross_head_dim, c.cross_heads
-    fold = width * inner + inner * width + width * width * heads + inner * width * width + inner * width
-    kinds = size.kinds * attention.parts.kind * width
-    sites = size.sites * (attention.offset_dim + attention.parts.site * size.site_fields) * width
-    atoms = size.atoms * (attention.parts.value + 2 * heads) * width
-    pooled = size.latents * size.steps * width * inner
-    return 2.0 * (fold + kinds + sites + atoms + pooled) + _after_encoder(model, size)
-
-
-def _encoder_literal(model: AtomizerIO, size: InputSize) -> float:
-    c, attention = model.config, model.encoder.attention
-    width, inner = c.width, c.cross_heads * c.cross_head_dim
-    per_atom = (sum(attention.parts) + attention.offset_dim) * width + width * width + 2 * width * inner + 2 * inner
-    return 2.0 * (size.atoms * per_atom + size.latents * size.steps * width * inner) + _after_encoder(model, size)
-
-
-def _after_encoder(model: AtomizerIO, size: InputSize) -> float:
-    c = model.config
-    hidden = round(c.width * c.encoder_expansion)
-    return 2.0 * size.latents * size.steps * c.width * (c.cross_heads * c.cross_head_dim + 2 * hidden)
-
-
-def _processor(model: AtomizerIO, size: InputSize) -> float:
-    c = model.config
-    tokens, inner = size.latents + c.global_latents, c.self_heads * c.self_head_dim
-    per_token = 4 * c.width * inner + 3 * c.width * round(c.width * c.processor_expansion)
-    return 2.0 * size.steps * c.depth * (tokens * per_token + 2 * tokens**2 * inner)
-
-
-def _temporal(model: AtomizerIO, size: InputSize) -> float:
-    assert model.temporal is not None
-    c, steps = model.config, size.steps + 1
-    inner = HEADS * model.temporal.attention.head_dim
-    block = 4 * steps * c.width * inner + 2 * steps**2 * inner + 2 * c.width * round(c.width * 0.5)
-    return 2.0 * size.latents * block
-
-
-def _decoder(model: AtomizerIO, size: InputSize) -> float:
-    decoder = model.decoder
-    assert decoder is not None
-    c, latent = model.config, decoder.latent
-    width, heads, inner = c.width, c.cross_heads, c.cross_heads * c.cross_head_dim
-    neighbors = _neighbors(model, size)
-    per_query: float = 2 * width * inner + 2 * neighbors * (inner + heads * latent.offset_dim)
-    per_query += 2 * inner * latent.offset_dim
-    per_query += 2 * width * round(width * c.decoder_expansion)
-    per_query += _height(model)
-    fixed = 2 * size.latents * width * inner
-    if decoder.observation is not None:
-        value, kind, site = decoder.observation.parts
-        seen = size.kinds if size.seen is None else size.seen
-        site *= size.site_fields
-        if isinstance(decoder.observation, DeepObservationAttention):
-            hidden = decoder.observation.hidden
-            fixed += size.kinds * kind * hidden
-            per_query += (seen * (value + 2 * heads) + site) * hidden + hidden * inner + inner * width
-        else:
-            token = sum(decoder.observation.parts)
-            per_query += seen * heads * (2 * value + kind + site) + token * inner + inner * width
-    return 2.0 * (size.queries * per_query + fixed)
-
-
-def _height(model: AtomizerIO) -> int:
-    """Return the multiply-adds of the height of one query."""
-    height = None if model.decoder is None else model.decoder.height
-    return 0 if height is None else height.up.weight.numel() + height.down.weight.numel()
-
-
-def _head(model: AtomizerIO, size: InputSize) -> float:
-    answers = size.queries if model.task_spec.dense else 1
-    return 2.0 * answers * model.config.width * model.task_spec.num_outputs
-
-
-def _neighbors(model: AtomizerIO, size: InputSize) -> int:
-    return min(size.neighbors or model.config.neighbors, size.latents)
-
-
-def _decoder_literal(model: AtomizerIO, size: InputSize) -> float:
-    decoder = model.decoder
-    assert decoder is not None
-    c, latent = model.config, decoder.latent
-    width, heads, inner = c.width, c.cross_heads, c.cross_heads * c.cross_head_dim
-    neighbors = _neighbors(model, size)
-    context = width + latent.offset_dim
-    per_query: float = 2 * width * inner + 2 * neighbors * (context * inner + inner)
-    per_query += 2 * width * round(width * c.decoder_expansion) + _height(model)
-    if decoder.observation is not None:
-        token = sum(decoder.observation.parts)
-        seen = size.kinds if size.seen is None else size.seen
-        if isinstance(decoder.observation, DeepObservationAttention):
-            hidden = decoder.observation.hidden
-            per_query += width * inner + seen * (token * hidden + hidden * heads + hidden * inner + inner)
-        else:
-            per_query += 2 * width * inner + 2 * seen * (token * inner + inner)
-    return 2.0 * size.queries * per_query
-
-
 def latents_for(model: AtomizerIO, atoms_per_step: float) -> int:
     """Return the number of latents ⌈N/κ⌉ of a scene with N atoms per time step."""
     return math.ceil(atoms_per_step / model.config.atoms_per_latent)
 
 
-def _same(name: str, module: nn.Module, flops: float) -> Stage:
-    return Stage(name, _parameters(module), flops, flops)
+# The FLOPs of one stage each: as computed here, and as the paper writes it.
 
 
-def _parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+def _encoder(model: AtomizerIO, size: InputSize) -> tuple[float, float]:
+    c, attention = model.config, model.encoder.attention
+    width, heads, inner, latents = c.width, c.cross_heads, c.cross_heads * c.cross_head_dim, size.latents * size.steps
+    value, kind, site = attention.parts
+    after = latents * width * (inner + 2 * round(width * c.encoder_expansion))
+    fold = width * inner + inner * width + width * width * heads + inner * width * width + inner * width
+    per_site = (attention.offset_dim + site * size.site_fields) * width
+    folded = fold + size.kinds * kind * width + size.sites * per_site + size.atoms * (value + 2 * heads) * width
+    per_atom = (value + kind + site + attention.offset_dim) * width + width * width + 2 * width * inner + 2 * inner
+    pooled = latents * width * inner
+    return 2.0 * (folded + pooled) + 2.0 * after, 2.0 * (size.atoms * per_atom + pooled) + 2.0 * after
+
+
+def _processor(model: AtomizerIO, size: InputSize) -> tuple[float, float]:
+    c = model.config
+    tokens, inner = size.latents + c.global_latents, c.self_heads * c.self_head_dim
+    per_token = 4 * c.width * inner + 3 * c.width * round(c.width * c.processor_expansion)
+    return (2.0 * size.steps * c.depth * (tokens * per_token + 2 * tokens**2 * inner),) * 2
+
+
+def _temporal(model: AtomizerIO, size: InputSize) -> tuple[float, float]:
+    if model.temporal is None:
+        return 0.0, 0.0
+    width, steps, inner = model.config.width, size.steps + 1, HEADS * model.temporal.attention.head_dim
+    block = 4 * steps * width * inner + 2 * steps**2 * inner + 2 * width * round(width * 0.5)
+    return (2.0 * size.latents * block,) * 2
+
+
+def _decoder(model: AtomizerIO, size: InputSize) -> tuple[float, float]:
+    decoder, c = model.decoder, model.config
+    if decoder is None:
+        return 0.0, 0.0
+    width, heads, inner, offset = c.width, c.cross_heads, c.cross_heads * c.cross_head_dim, decoder.latent.offset_dim
+    neighbors = min(size.neighbors or c.neighbors, size.latents)
+    both = 2 * width * inner + 2 * width * round(width * c.decoder_expansion)
+    folded: float = both + 2 * neighbors * (inner + heads * offset) + 2 * inner * offset
+    literal: float = both + 2 * neighbors * ((width + offset) * inner + inner)
+    fixed = 2 * size.latents * width * inner
+    if decoder.observation is not None:
+        value, kind, site = decoder.observation.parts
+        token, site_fields = value + kind + site, site * size.site_fields
+        seen = size.kinds if size.seen is None else size.seen
+        if isinstance(decoder.observation, DeepObservationAttention):
+            hidden = decoder.observation.hidden
+            fixed += size.kinds * kind * hidden
+            folded += (seen * (value + 2 * heads) + site_fields) * hidden + hidden * inner + inner * width
+            literal += width * inner + seen * (token * hidden + hidden * heads + hidden * inner + inner)
+        else:
+            folded += seen * heads * (2 * value + kind + site_fields) + token * inner + inner * width
+            literal += 2 * width * inner + 2 * seen * (token * inner + inner)
+    return 2.0 * (size.queries * folded + fixed), 2.0 * size.queries * literal
+
+
+def _head(model: AtomizerIO, size: InputSize) -> tuple[float, float]:
+    rows = size.queries if model.task_spec.dense else 1
+    return (2.0 * rows * model.config.width * model.task_spec.num_outputs,) * 2

@@ -18,5 +18,5 @@ class Head(nn.Module):
         self.task_spec = task_spec
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the answers (…, outputs) for features (…, D)."""
+        """Return the outputs (…, outputs) for features (…, D)."""
         return in_units(self.linear(self.norm(x)), self.task_spec)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.config import Encodings
 from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim, spectral
 from atomizer_io.models.atomizer.observations import DeepObservationAttention, Look
 from atomizer_io.models.atomizer.ops.attention import CellAttention
@@ -93,11 +93,11 @@ def looks_of(model: AtomizerIO, sample: PreparedSample, atoms: AtomSet) -> list[
 
 def draw_token_layer(attention: CellAttention, kinds: Sequence[Tensor], number_std: float) -> None:
     """Draw the weights of the layer per atom; ``number_std`` is the standard deviation for measured values."""
-    config, first = attention.config, attention.first
-    std_F = column_stds(config, number_std, offsets=attention.offset_dim > 0)
+    encodings, first = attention.encodings, attention.first
+    std_F = column_stds(encodings, number_std, offsets=attention.offset_dim > 0)
     first.weight.normal_().mul_(std_F.to(first.weight))
     first.bias.uniform_(-BIAS, BIAS)
-    resolution = fourier_dim(config.gsd_frequencies)
+    resolution = fourier_dim(encodings.gsd_frequencies)
     draw_kind_columns(first, attention.parts.value, slice(resolution, resolution + SPECTRAL_DIM), kinds)
 
 
@@ -107,20 +107,20 @@ def number_stds(frequencies: int, max_frequency: float) -> Tensor:
     return torch.cat([torch.tensor([NUMBER]), (FOURIER / nu).repeat_interleave(2)])
 
 
-def column_stds(config: AtomizerConfig, number_std: float, offsets: bool) -> Tensor:
+def column_stds(encodings: Encodings, number_std: float, offsets: bool) -> Tensor:
     """Return the standard deviation of weights for each feature of a token, and of its offset if ``offsets``."""
-    field_std = number_stds(config.value_frequencies, config.value_max_frequency)
+    field_std = number_stds(encodings.value_frequencies, encodings.value_max_frequency)
     value_std = torch.zeros_like(field_std)  # Fourier features of a value would drown what matters
     value_std[0] = number_std
     parts = [
         value_std,
-        torch.full((fourier_dim(config.gsd_frequencies),), GSD),
+        torch.full((fourier_dim(encodings.gsd_frequencies),), GSD),
         torch.full((SPECTRAL_DIM,), SPECTRAL),
-        (TIME / torch.arange(1, config.time_frequencies + 1)).repeat_interleave(2),
-        *(field_std if field.fourier else torch.full((2,), PLAIN) for field in config.site_fields),
+        (TIME / torch.arange(1, encodings.time_frequencies + 1)).repeat_interleave(2),
+        *(field_std if field.fourier else torch.full((2,), PLAIN) for field in encodings.site_fields),
     ]
     if offsets:
-        parts += [number_stds(config.offset_frequencies, config.offset_max_frequency)] * 2
+        parts += [number_stds(encodings.offset_frequencies, encodings.offset_max_frequency)] * 2
     return torch.cat(parts)
 
 
@@ -131,7 +131,7 @@ def spectra_of_other_sensors() -> Tensor:
 
 
 def draw_kind_columns(first: nn.Linear, begin: int, spectrum: slice, kinds: Sequence[Tensor]) -> None:
-    """Draw weights for what tells the kinds (K, F) of a sample apart, in columns from ``begin`` on, with variance 1.
+    """Draw weights for the differences between kinds (K, F) of a sample, in columns from ``begin`` on, with variance 1.
 
     What differs between samples only, as the day of a single date, gets no weight: it would cover what differs between
     positions. Where there is a single kind, none of these columns does.

@@ -1,4 +1,4 @@
-"""What a network knows of a batch between encoding and answering.
+"""What a network knows of a batch between encoding and decoding.
 
 Shapes: L latents, D width.
 """
@@ -17,7 +17,7 @@ from atomizer_io.models.atomizer.tokenizer import Observations, Tokenizer
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latents:
-    """A batch after :meth:`AtomizerIO.encode`: encode once, then ask as often as needed.
+    """A batch after :meth:`AtomizerIO.encode`: encode once, then decode as often as needed.
 
     ``features`` holds (L, D) per sample; anchors are in ``geometries``, relative to the scene's centre. The atoms are
     kept because the decoder looks at what was observed at each position.
@@ -51,6 +51,6 @@ class Latents:
         return Latents([self.features[index]], [self.geometries[index]], [self.atoms[index]], kept)
 
     def anchors(self, index: int) -> Tensor:
-        """Return the anchor positions (L, 2), or (L, 3) with heights, of one sample in the frame of its atoms."""
+        """Return the anchor positions (L, 2) of one sample in the frame of its atoms."""
         geometry = self.geometries[index]
-        return torch.cat([geometry.anchors_L2 + geometry.center_2, geometry.anchors_LX[:, 2:]], dim=1)
+        return geometry.anchors_L2 + geometry.center_2

@@ -102,7 +102,7 @@ class RotaryAngles(nn.Module):
 
     A scene compressed by half its extent spans only [−0.5, 0.5], so the frequencies f are whole cycles per unit, spaced
     geometrically; the textbook's radians would tell no two neighbours apart. Angles stay in float32 or better.
-    Axes have equally many frequencies; pairs of channels that are left over are not turned.
+    Axes have equally many frequencies.
     """
 
     def __init__(self, axes: int, head_dim: int, scale: float, min_cycles: float, max_cycles: float) -> None:
@@ -110,7 +110,6 @@ class RotaryAngles(nn.Module):
         self.reference_scale = scale
         self.log_ratio = nn.Parameter(torch.tensor(math.log(math.e - 1)))  # softplus of it is the scale over its start
         self.count = head_dim // (2 * axes)
-        self.left_over = head_dim // 2 - axes * self.count
         self.min_cycles, self.ratio = min_cycles, max_cycles / min_cycles
 
     @property
@@ -127,5 +126,4 @@ class RotaryAngles(nn.Module):
         """Return the angles (…, E/2) of coordinates (…, axes) in metres or days, axis after axis."""
         dtype = torch.promote_types(self.log_ratio.dtype, torch.float32)
         squeezed = compress(coordinates.to(self.log_ratio.device, dtype), self.scale.to(dtype))
-        angles = (2 * math.pi * squeezed[..., None] * squeezed.new_tensor(self.cycles)).flatten(-2)
-        return pad(angles, (0, self.left_over)) if self.left_over else angles
+        return (2 * math.pi * squeezed[..., None] * squeezed.new_tensor(self.cycles)).flatten(-2)

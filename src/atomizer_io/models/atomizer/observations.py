@@ -3,7 +3,7 @@
 Co-located tokens are read in one of two ways, which the setting ``observation_mlp`` chooses:
 
 - raw, as the paper writes it: one attention over the tokens as they are. A value and its wavelength meet only in the
-  softmax, so with H heads about H bands can be told apart.
+  softmax, so with H heads about H bands can be distinguished.
 - after a layer per atom, ``GELU(W1 f + b1)``, as in the encoder. The shared query is one vector, so its products with
   all keys are learned as one matrix, and the layer before is followed by no second one.
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.config import Encodings
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.ops.attention import CellAttention, Folded
@@ -87,19 +87,19 @@ def _at(site_N: Tensor, rows_P: Tensor) -> Tensor:
 class RawObservationAttention(nn.Module):
     """CrossAttn_obs: from the shared query to the tokens at each position; one learned token where nothing was seen."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
+    def __init__(self, encodings: Encodings, width: int, heads: int, head_dim: int) -> None:
         super().__init__()
-        self.config = config
-        self.parts = TokenParts.of(config)
-        self.heads, self.head_dim = config.cross_heads, config.cross_head_dim
-        inner = self.heads * self.head_dim
-        self.norm = nn.LayerNorm(config.width)
-        self.query = nn.Linear(config.width, inner, bias=False)
+        self.encodings = encodings
+        self.parts = TokenParts.of(encodings)
+        self.heads, self.head_dim = heads, head_dim
+        inner = heads * head_dim
+        self.norm = nn.LayerNorm(width)
+        self.query = nn.Linear(width, inner, bias=False)
         self.key = nn.Linear(sum(self.parts), inner, bias=False)
         self.value = nn.Linear(sum(self.parts), inner, bias=False)
-        self.unseen = nn.Parameter(torch.empty(sum(self.parts)))
-        nn.init.trunc_normal_(self.unseen, std=0.02)
-        self.out = nn.Linear(inner, config.width)
+        self.unseen = nn.Parameter(torch.empty(sum(self.parts)))  # old name
+        nn.init.trunc_normal_(self.unseen, std=0.02)  # old name
+        self.out = nn.Linear(inner, width)
 
     def forward(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:
         """Return what observations add to the shared query, (M, D) for the queries of all looks."""
@@ -160,11 +160,11 @@ class RawObservationAttention(nn.Module):
         kind_HMF = torch.einsum("mkh,kf->hmf", kinds_MKH, kind_KF)
         parts = [value_HMF, kind_HMF] if site_HMF is None else [value_HMF, kind_HMF, site_HMF]
         pooled_HMF = torch.cat(parts, dim=-1)
-        return torch.where(valid_MW.any(dim=1)[:, None], pooled_HMF, self.unseen)
+        return torch.where(valid_MW.any(dim=1)[:, None], pooled_HMF, self.unseen)  # old name
 
     def _pool_compiled(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
         value_FH, kind_FH, site_FH = self.logit_weights(q_D)
-        c = self.config
+        c = self.encodings
         tokens = kernel.SeenTokens(
             seen.standard,
             seen.valid,
@@ -173,10 +173,11 @@ class RawObservationAttention(nn.Module):
             c.value_frequencies,
             frequency_step(c.value_frequencies, c.value_max_frequency),
         )
-        return kernel.pool_observations(tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH, site_FH, self.unseen)
+        kind_logit_KH, empty_F = seen.kind_KF @ kind_FH, self.unseen  # old name
+        return kernel.pool_observations(tokens, seen.kind_KF, kind_logit_KH, value_FH, site_FH, empty_F)
 
     def logit_weights(self, q_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what turns value, kind and site of a token into logits, (F, H) each: query and keys, folded."""
+        """Return the weights from value, kind and site of a token to logits, (F, H) each: query and keys, folded."""
         shape = (self.heads, self.head_dim)
         query_HE = self.query(self.norm(q_D)).unflatten(0, shape) / math.sqrt(self.head_dim)
         logit_FH = torch.einsum("he,hef->fh", query_HE, self.key.weight.unflatten(0, shape))
@@ -187,7 +188,7 @@ class RawObservationAttention(nn.Module):
         """Return attention (M, K, H) to every kind, zero where invalid, with its φ_v (M, K, F) and validity (M, K)."""
         value_FH, kind_FH, site_FH = self.logit_weights(q_D)
         values_MK, valid_MK = seen.at(sites_MA)
-        phi_MKF = value_features(values_MK, self.config).to(value_FH.dtype)
+        phi_MKF = value_features(values_MK, self.encodings).to(value_FH.dtype)
         logits_MKH = phi_MKF @ value_FH + seen.kind_KF @ kind_FH
         if any(features is not None for features in seen.site_PF):
             parts = [
@@ -227,15 +228,15 @@ class RawObservationAttention(nn.Module):
 class DeepObservationAttention(CellAttention):
     """CrossAttn_obs after a layer per atom; each query is a cell of the tokens that it sees, without offsets."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
-        super().__init__(config, offsets=False, hidden=round(config.width * config.observation_expansion))
-        inner = self.heads * self.head_dim
+    def __init__(self, encodings: Encodings, width: int, heads: int, head_dim: int, hidden: int) -> None:
+        super().__init__(encodings, heads, head_dim, hidden, offsets=False)
+        inner = heads * head_dim
         self.first = nn.Linear(sum(self.parts), self.hidden)
         self.logit = nn.Linear(self.hidden, self.heads, bias=False)  # the shared query, multiplied with all keys
         self.value = nn.Linear(self.hidden, inner, bias=False)
-        self.unseen = nn.Parameter(torch.empty(self.hidden))  # in place of ``g`` where nothing was seen
-        nn.init.trunc_normal_(self.unseen, std=0.02)
-        self.out = nn.Linear(inner, config.width)
+        self.unseen = nn.Parameter(torch.empty(self.hidden))  # old name
+        nn.init.trunc_normal_(self.unseen, std=0.02)  # old name
+        self.out = nn.Linear(inner, width)
 
     def forward(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:  # type: ignore[override]
         """Return what observations add to the shared query, (M, D) for the queries of all looks."""
@@ -271,7 +272,7 @@ class DeepObservationAttention(CellAttention):
 
     def of_empty_cell(self, value_HED: Tensor | None = None) -> Tensor:
         """Return what a query that sees nothing attends to, a learned token, as an attention output (H, E)."""
-        return (self.value_weights() if value_HED is None else value_HED) @ self.unseen
+        return (self.value_weights() if value_HED is None else value_HED) @ self.unseen  # old name
 
     def _cells(self, looks: Sequence[Look]) -> tuple[Tokens, Cells, Tensor]:
         """Return the tokens of all scenes, the cells of all queries, and anchors that nothing depends on."""
@@ -290,7 +291,7 @@ class DeepObservationAttention(CellAttention):
             value_N=torch.cat([standard_PC.flatten() for standard_PC in standard]),
             kind_KF=torch.cat([look.seen.kind_KF for look in looks]),
             site_SF=site_SF,
-            position_SX=torch.zeros(1, 2, dtype=torch.float64).expand(first.site, 2),
+            position_S2=torch.zeros(1, 2, dtype=torch.float64).expand(first.site, 2),
             first_atom=[0],
             first_site=[0],
             first_kind=[0],
@@ -347,10 +348,3 @@ def cells_of_look(look: Look, first: _First) -> tuple[Tensor, Tensor, Tensor, Te
 
 
 ObservationAttention = RawObservationAttention | DeepObservationAttention
-
-
-def observation_attention(config: AtomizerConfig) -> ObservationAttention | None:
-    """Return the attention to observations that the settings choose, or None where there is none."""
-    if not config.observation_conditioning:
-        return None
-    return DeepObservationAttention(config) if config.observation_mlp else RawObservationAttention(config)

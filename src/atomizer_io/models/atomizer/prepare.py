@@ -16,7 +16,7 @@ from atomizer_io.models.atomizer.geometry.neighbors import LocatedQueries
 from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.base import Cost
 
-KEPT_GEOMETRIES = 32  # per worker, such as the turns and flips of a few grids
+KEPT_GEOMETRIES = 32  # per worker, such as the rotations and flips of a few grids
 
 
 @dataclass(frozen=True, slots=True, eq=False)

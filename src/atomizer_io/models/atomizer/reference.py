@@ -1,11 +1,10 @@
-"""The paper's equations term by term, slow and plain, on the weights of a model: the executable specification.
+"""Read this first: the paper's equations term by term, slow and plain, on the weights of a model.
 
-Every token is written out, every atom has its own key and value, cells are padded and masked, rotations are complex
-numbers. The fast path must equal this in float64 to 1e-9, and in gradients to 1e-7.
+It is the executable specification: every token is written out, every atom has its own key and value, cells are padded
+and masked, rotations are complex numbers. The fast path must equal this in float64 to 1e-9, and in gradients to 1e-7.
 
 Shapes: B scenes, L latents, n atoms of a padded cell, M queries, k neighbours, s padded co-located atoms, H heads, E
-head dim, D width, F token features, O offset features, C context features, X axes: x, y and in three
-dimensions the height.
+head dim, D width, F token features, O offset features, C context features, 2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -56,10 +55,10 @@ class Reference:
         latents = [self.encode(atoms, g) for atoms, g in zip(batch, geometries, strict=True)]
         if positions is None:
             return torch.stack([self.head(h_LD.mean(dim=0)) for h_LD in latents])
-        named = [None] * len(batch) if sites is None else list(sites)
+        sites = [None] * len(batch) if sites is None else list(sites)
         return [
-            self.decode(h, g, atoms, where, given, footprint_m)
-            for h, g, atoms, where, given in zip(latents, geometries, batch, positions, named, strict=True)
+            self.decode(h, g, atoms, where, named, footprint_m)
+            for h, g, atoms, where, named in zip(latents, geometries, batch, positions, sites, strict=True)
         ]
 
     # Tokens (§3.1)
@@ -88,48 +87,28 @@ class Reference:
         return torch.cat(parts, dim=-1)
 
     def positions(self, atoms: AtomSet, geometry: Geometry) -> Tensor:
-        """Return x, y from the scene's centre and, in three dimensions, the height of every site, 0 if unknown."""
-        rows = []
-        for acquisition in atoms:
-            xy_P2 = acquisition.positions - geometry.center_2
-            if self.model.config.dimensions == 2:
-                rows.append(xy_P2)
-                continue
-            z_P = torch.zeros(len(xy_P2), dtype=torch.float64)
-            if acquisition.heights_m is not None:
-                z_P = torch.where(acquisition.heights_m.isfinite(), acquisition.heights_m, 0.0)
-            rows.append(torch.column_stack([xy_P2, z_P]))
-        return torch.cat(rows)
-
-    def heights(self, atoms: AtomSet, named: SitesOfQueries | None, count: int) -> list[float | None]:
-        """Return the height of the point that each of ``count`` queries names, None where none is known."""
-        found: list[float | None] = [None] * count
-        for number in sorted(named or {}, reverse=True):  # the first acquisition has the last word
-            heights_P = atoms.acquisitions[number].heights_m
-            for query, site in enumerate((named or {})[number].tolist()):
-                if heights_P is not None and site >= 0 and bool(heights_P[site].isfinite()):
-                    found[query] = float(heights_P[site])
-        return found
+        """Return x, y of every site from the scene's centre."""
+        return torch.cat([acquisition.positions - geometry.center_2 for acquisition in atoms])
 
     # Encoder (§3.3)
 
     def encode(self, atoms: AtomSet, geometry: Geometry) -> Tensor:
         """Return processed and, in the temporal mode, aggregated latents (L, D) of one scene."""
         f_NF = self.tokens(atoms)
-        positions_SX = self.positions(atoms, geometry)
+        positions_S2 = self.positions(atoms, geometry)
         steps = [
-            self.process(self.encode_step(f_NF, positions_SX, cells, geometry.anchors_LX), geometry.anchors_LX)
+            self.process(self.encode_step(f_NF, positions_S2, cells, geometry.anchors_L2), geometry.anchors_L2)
             for cells in geometry.cells
         ]
         if self.model.temporal is None:
             return steps[0]
         return self.aggregate(torch.stack(steps), time_steps(atoms)[1])
 
-    def encode_step(self, f_NF: Tensor, positions_SX: Tensor, cells: Cells, anchors_LX: Tensor) -> Tensor:
+    def encode_step(self, f_NF: Tensor, positions_S2: Tensor, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Return h⁽⁰⁾ (L, D) of one time step."""
-        return torch.cat(list(self.encode_cells(f_NF, positions_SX, cells, anchors_LX)))
+        return torch.cat(list(self.encode_cells(f_NF, positions_S2, cells, anchors_L2)))
 
-    def encode_cells(self, f_NF: Tensor, positions_SX: Tensor, cells: Cells, anchors_LX: Tensor) -> Iterator[Tensor]:
+    def encode_cells(self, f_NF: Tensor, positions_S2: Tensor, cells: Cells, anchors_L2: Tensor) -> Iterator[Tensor]:
         """Yield h⁽⁰⁾ of a few cells at a time: per-atom MLP, then cross-attention within each padded cell."""
         encoder, attention = self.model.encoder, self.model.encoder.attention
         for first in range(0, len(cells), self.cells_at_once):
@@ -141,8 +120,8 @@ class Reference:
                 max=max(0, len(cells.order_N) - 1)
             )
             f_LnF = f_NF[cells.order_N[atom_Ln]]
-            delta_LnX = (positions_SX[cells.site_N[atom_Ln].long()] - anchors_LX[first:last, None]).to(f_NF)
-            z_LnD = attention.second(gelu(attention.first(torch.cat([f_LnF, self.offsets(delta_LnX)], dim=-1))))
+            delta_Ln2 = (positions_S2[cells.site_N[atom_Ln].long()] - anchors_L2[first:last, None]).to(f_NF)
+            z_LnD = attention.second(gelu(attention.first(torch.cat([f_LnF, self.offsets(delta_Ln2)], dim=-1))))
             dummy_Ln = (counts == 0)[:, None] & (slot_n == 0)  # a cell without atoms attends to one learned token
             z_LnD = torch.where(dummy_Ln[..., None], attention.empty, z_LnD)
             query_LD = encoder.norm(encoder.h_init).expand(len(counts), -1)
@@ -152,14 +131,14 @@ class Reference:
 
     # Processor (§3.4)
 
-    def process(self, h_LD: Tensor, anchors_LX: Tensor) -> Tensor:
+    def process(self, h_LD: Tensor, anchors_L2: Tensor) -> Tensor:
         """Return H⁽ᴮ⁾ (L, D): blocks over spatial and global latents, spatial ones rotated by their anchors."""
         processor = self.model.processor
         x_TD = torch.cat([h_LD, processor.global_latents])
-        turns = None if processor.angles is None else rotations(processor.angles, anchors_LX, len(x_TD))
+        rotation_Te = None if processor.angles is None else rotation_of(processor.angles, anchors_L2, len(x_TD))
         for block in processor.blocks:
             assert isinstance(block, TransformerBlock)
-            x_TD = x_TD + self_attention(block.attention, x_TD[None], turns)[0]
+            x_TD = x_TD + self_attention(block.attention, x_TD[None], rotation_Te)[0]
             x_TD = x_TD + geglu(block.feedforward, x_TD)
         return x_TD[: len(h_LD)]
 
@@ -168,11 +147,11 @@ class Reference:
         module = self.model.temporal
         assert module is not None
         steps, latents, _ = h_TLD.shape
-        turns = rotations(module.angles, days_T[:, None], steps + 1)
+        rotation_Te = rotation_of(module.angles, days_T[:, None], steps + 1)
         out = []
         for latent in range(latents):
             x_TD = torch.cat([h_TLD[:, latent], module.token[None]])
-            x_TD = x_TD + self_attention(module.attention, x_TD[None], turns)[0]
+            x_TD = x_TD + self_attention(module.attention, x_TD[None], rotation_Te)[0]
             x_TD = x_TD + feedforward(module.feedforward, x_TD)
             out.append(x_TD[-1])
         return torch.stack(out)
@@ -188,26 +167,20 @@ class Reference:
         named: SitesOfQueries | None = None,
         footprint_m: Footprint | None = None,
     ) -> Tensor:
-        """Return the answers (M, outputs) at ``positions``."""
+        """Return the predictions (M, outputs) at ``positions``."""
         queries = local_queries(positions, geometry)
         sites_MA, owners = seen_sites(queries, atoms, geometry, named, footprint_m)
-        heights = self.heights(atoms, named, len(queries))
         assert sites_MA is not None
-        queries_MX = torch.from_numpy(queries)
-        if self.model.config.dimensions == 3:
-            z_M = torch.tensor([z or 0.0 for z in heights], dtype=torch.float64)
-            queries_MX = torch.column_stack([queries_MX, z_M])
+        queries_M2 = torch.from_numpy(queries)
         nearest_Mk = torch.from_numpy(
-            nearest_anchors(queries_MX.numpy(), geometry.anchors_LX.numpy(), self.model.config.neighbors)
+            nearest_anchors(queries_M2.numpy(), geometry.anchors_L2.numpy(), self.model.config.neighbors)
         )
         f_NF = self.tokens(atoms)
-        answers = []
-        for rows in torch.arange(len(queries_MX)).split(self.queries_at_once):
+        outputs = []
+        for rows in torch.arange(len(queries_M2)).split(self.queries_at_once):
             q_MD = self.observe(f_NF, atoms, sites_MA[rows], owners)
-            if len(rows):
-                q_MD = q_MD + torch.stack([self.height(heights[row]) for row in rows.tolist()])
-            answers.append(self.decode_rows(q_MD, h_LD, geometry.anchors_LX, queries_MX[rows], nearest_Mk[rows]))
-        return torch.cat(answers)
+            outputs.append(self.decode_rows(q_MD, h_LD, geometry.anchors_L2, queries_M2[rows], nearest_Mk[rows]))
+        return torch.cat(outputs)
 
     def observe(self, f_NF: Tensor, atoms: AtomSet, sites_MA: Tensor, owners: tuple[int, ...] | None = None) -> Tensor:
         """Return q̃ (M, D) = q_init + CrossAttn_obs(LN(q_init), {f_i : i ∈ S_j}), or of GELU(W1 f_i + b1).
@@ -232,38 +205,27 @@ class Reference:
             first += int(valid_PC.sum())
         nothing_M = ~torch.cat(valid_Ms, dim=1).any(dim=1)
         mask_Ms = torch.cat([*valid_Ms, nothing_M[:, None]], dim=1)
-        attention, unseen_M1X = decoder.observation, decoder.observation.unseen.expand(len(sites_MA), 1, -1)
+        attention, unseen_M1X = decoder.observation, decoder.observation.unseen.expand(len(sites_MA), 1, -1)  # old name
         if isinstance(attention, DeepObservationAttention):
-            g_MsD = torch.cat([gelu(attention.first(torch.cat(f_MsF, dim=1))), unseen_M1X], dim=1)
+            g_MsD = torch.cat([gelu(attention.first(torch.cat(f_MsF, dim=1))), unseen_M1X], dim=1)  # old name
             logits_MsH = attention.logit(g_MsD).masked_fill(~mask_Ms[..., None], -torch.inf)
             values_MsHE = attention.value(g_MsD).unflatten(-1, (attention.heads, attention.head_dim))
             attended_ME = torch.einsum("msh,mshe->mhe", logits_MsH.softmax(dim=1), values_MsHE).flatten(1)
         else:
-            context_MsF = torch.cat([*f_MsF, unseen_M1X], dim=1)
+            context_MsF = torch.cat([*f_MsF, unseen_M1X], dim=1)  # old name
             attended_ME = cross_attention(attention.norm(q_MD), context_MsF, mask_Ms, attention)
         conditioned_MD: Tensor = q_MD + attention.out(attended_ME)
         return conditioned_MD
 
-    def height(self, z: float | None) -> Tensor:
-        """Return MLP(φ(z)) (D,), which is added to q̃, or zero where the height is unknown or not used."""
-        decoder, c = self.model.decoder, self.model.config
-        assert decoder is not None
-        if decoder.height is None or z is None:
-            return torch.zeros_like(decoder.q_init)
-        squeezed = compress(decoder.q_init.new_tensor(z), c.offset_scale_m)
-        phi_F = fourier(squeezed, c.offset_frequencies, c.offset_max_frequency)
-        added_D: Tensor = decoder.height.down(gelu(decoder.height.up(phi_F)))
-        return added_D
-
     def decode_rows(
-        self, q_MD: Tensor, h_LD: Tensor, anchors_LX: Tensor, queries_MX: Tensor, nearest_Mk: Tensor
+        self, q_MD: Tensor, h_LD: Tensor, anchors_L2: Tensor, queries_M2: Tensor, nearest_Mk: Tensor
     ) -> Tensor:
-        """Return the head's answers to q = q̃ + CrossAttn_dec(LN(q̃), {[LN(h_l); φ_δ]}), after feed-forward."""
+        """Return the head's outputs for q = q̃ + CrossAttn_dec(LN(q̃), {[LN(h_l); φ_δ]}), after feed-forward."""
         decoder = self.model.decoder
         assert decoder is not None
         latent = decoder.latent
-        delta_MkX = (anchors_LX[nearest_Mk] - queries_MX[:, None]).to(h_LD)
-        context_MkC = torch.cat([latent.context_norm(h_LD[nearest_Mk]), self.offsets(delta_MkX)], dim=-1)
+        delta_Mk2 = (anchors_L2[nearest_Mk] - queries_M2[:, None]).to(h_LD)
+        context_MkC = torch.cat([latent.context_norm(h_LD[nearest_Mk]), self.offsets(delta_Mk2)], dim=-1)
         everything = torch.ones(nearest_Mk.shape, dtype=torch.bool)
         q_MD = q_MD + latent.out(cross_attention(latent.norm(q_MD), context_MkC, everything, latent))
         return self.head(q_MD + feedforward(decoder.feedforward, q_MD))
@@ -289,7 +251,7 @@ def cross_attention(query_RD: Tensor, context_RnC: Tensor, valid_Rn: Tensor, lay
     return torch.einsum("rhn,rnhe->rhe", alpha_RHn, v_RnHE).flatten(1)
 
 
-def rotations(module: RotaryAngles, coordinates_Rx: Tensor, tokens: int) -> Tensor:
+def rotation_of(module: RotaryAngles, coordinates_Rx: Tensor, tokens: int) -> Tensor:
     """Return e^{iθ} (T, E/2) with θ = 2π f compress(w, s) for the first R tokens, 0 for the others."""
     scale = module.reference_scale * torch.log(1 + torch.exp(module.log_ratio))
     angles = [
@@ -297,19 +259,18 @@ def rotations(module: RotaryAngles, coordinates_Rx: Tensor, tokens: int) -> Tens
         for w in coordinates_Rx.to(module.log_ratio.dtype).unbind(-1)
     ]
     angles_Re = torch.cat(angles, dim=-1)
-    angles_Re = torch.cat([angles_Re, angles_Re.new_zeros(len(angles_Re), module.left_over)], dim=-1)
     still = angles_Re.new_zeros(tokens - len(angles_Re), angles_Re.shape[1])
     angles_Te = torch.cat([angles_Re, still])
     return torch.polar(torch.ones_like(angles_Te), angles_Te)
 
 
-def self_attention(layer: SelfAttention, x_BTD: Tensor, turns_Te: Tensor | None) -> Tensor:
-    """Return softmax(q kᵀ / √E) v over all tokens, pairs of channels of q and k turned as complex numbers."""
+def self_attention(layer: SelfAttention, x_BTD: Tensor, rotation_Te: Tensor | None) -> Tensor:
+    """Return softmax(q kᵀ / √E) v over all tokens, pairs of channels of q and k rotated as complex numbers."""
     q, k, v = layer.qkv(layer.norm(x_BTD)).unflatten(-1, (3, layer.heads, layer.head_dim)).unbind(2)  # (B, T, H, E)
-    if turns_Te is not None:
+    if rotation_Te is not None:
         q, k = (
             torch.view_as_real(
-                torch.view_as_complex(w.unflatten(-1, (-1, 2)).contiguous()) * turns_Te[:, None]
+                torch.view_as_complex(w.unflatten(-1, (-1, 2)).contiguous()) * rotation_Te[:, None]
             ).flatten(-2)
             for w in (q, k)
         )

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from atomizer_io.data.acquisition import Acquisition
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.errors import AtomsError
-from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.layers import FeedForward, RotaryAngles, SelfAttention
 
 HEADS = 8
@@ -70,16 +69,22 @@ def _day(acquisition: Acquisition) -> float | None:
 class TemporalAggregator(nn.Module):
     """One pre-norm block over the T latents of an anchor and a learned token, whose output is the aggregate."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
+    def __init__(
+        self,
+        width: int,
+        scale_days: float,
+        min_cycles: float,
+        max_cycles: float,
+        attention_dropout: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
-        head_dim = max(2, config.width // HEADS // 2 * 2)
-        self.token = nn.Parameter(torch.empty(config.width))
+        head_dim = max(2, width // HEADS // 2 * 2)
+        self.token = nn.Parameter(torch.empty(width))
         nn.init.trunc_normal_(self.token, std=0.02)
-        self.angles = RotaryAngles(
-            1, head_dim, config.temporal_scale_days, config.rope_min_cycles, config.rope_max_cycles
-        )
-        self.attention = SelfAttention(config.width, HEADS, head_dim, config.attention_dropout)
-        self.feedforward = FeedForward(config.width, 0.5, config.feedforward_dropout)
+        self.angles = RotaryAngles(1, head_dim, scale_days, min_cycles, max_cycles)
+        self.attention = SelfAttention(width, HEADS, head_dim, attention_dropout)
+        self.feedforward = FeedForward(width, 0.5, dropout)
 
     def forward(self, h_TLD: Tensor, days: Tensor) -> Tensor:
         """Return aggregated latents (L, D); the learned token stands outside time.

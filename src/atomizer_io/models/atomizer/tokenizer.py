@@ -1,7 +1,7 @@
 """From acquisitions to the tokens of a batch: values standardised, channels described, site fields encoded.
 
-Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, M queries, A acquisitions, F features, X
-axes: x, y and in three dimensions the height.
+Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, M queries, A acquisitions, F features,
+2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.inputs import FARTHEST
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomsError
-from atomizer_io.models.atomizer.config import AtomizerConfig, SiteField
+from atomizer_io.models.atomizer.config import Encodings, SiteField
 from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim
 from atomizer_io.models.atomizer.geometry.partition import Geometry, site_positions
 from atomizer_io.models.atomizer.tokens import (
@@ -67,7 +67,7 @@ class Tokens:
     value_N: Tensor  # standardised
     kind_KF: Tensor
     site_SF: Tensor | None  # None where no site has any field
-    position_SX: Tensor  # metres from the centre of the sample's scene, float64
+    position_S2: Tensor  # metres from the centre of the sample's scene, float64
     first_atom: list[int]  # where each sample begins
     first_site: list[int]
     first_kind: list[int]
@@ -88,14 +88,14 @@ class _Described:
 class Tokenizer(nn.Module):
     """Builds the parts of tokens from acquisitions; learns one vector per channel that has no spectral support."""
 
-    def __init__(self, config: AtomizerConfig, task_spec: TaskSpec) -> None:
+    def __init__(self, encodings: Encodings, learned_channels: Sequence[str], task_spec: TaskSpec) -> None:
         super().__init__()
-        self.config = config
-        self.fields = tuple(field.measured(task_spec.fields) for field in config.site_fields)
-        self.parts = TokenParts.of(config)
-        self.learned = nn.Parameter(torch.empty(len(config.learned_channels), SPECTRAL_DIM))
+        self.encodings, self.learned_channels = encodings, tuple(learned_channels)
+        self.fields = tuple(field.measured(task_spec.fields) for field in encodings.site_fields)
+        self.parts = TokenParts.of(encodings)
+        self.learned = nn.Parameter(torch.empty(len(self.learned_channels), SPECTRAL_DIM))
         nn.init.trunc_normal_(self.learned, std=0.02)
-        self._learned_index = {name: i for i, name in enumerate(config.learned_channels)}
+        self._learned_index = {name: i for i, name in enumerate(self.learned_channels)}
         self._statistics, self.dates = task_spec.statistics(), task_spec.dates
         self._kept: dict[tuple[Channel, ...], _Described] = {}
 
@@ -113,8 +113,7 @@ class Tokenizer(nn.Module):
                 counts[1] += standard_PC.shape[0]
                 counts[2] += standard_PC.shape[1]
         positions = (
-            site_positions(atoms, geometry.center_2, self.config.dimensions)
-            for atoms, geometry in zip(batch, geometries, strict=True)
+            site_positions(atoms, geometry.center_2) for atoms, geometry in zip(batch, geometries, strict=True)
         )
         site_SF = None
         if any(features is not None for sample in seen for features in sample.site_PF):
@@ -162,18 +161,18 @@ class Tokenizer(nn.Module):
 
     def _described(self, channels: tuple[Channel, ...]) -> _Described:
         """Return what is known of some channels; it is kept, as the same few come with every sample."""
-        found = self._kept.get(channels)
-        if found is None:
+        described = self._kept.get(channels)
+        if described is None:
             known = [self._statistics.get((channel.sensor, channel.name), channel) for channel in channels]
-            found = _Described(
+            described = _Described(
                 mean=[channel.mean or 0.0 for channel in known],
                 std=[1.0 if channel.std is None else channel.std for channel in known],
                 bare=[i for i, channel in enumerate(known) if channel.mean is None or channel.std is None],
             )
             if len(self._kept) >= KEPT_KINDS:
                 self._kept.clear()
-            self._kept[channels] = found
-        return found
+            self._kept[channels] = described
+        return described
 
     def _all_standardised(self, every: Sequence[tuple[Acquisition, _Described]]) -> list[Tensor]:
         """Return the standardised values of all acquisitions; small ones of the same channels are joined for that."""
@@ -183,17 +182,17 @@ class Tokenizer(nn.Module):
                 self._check_standardised(acquisition, i)
             small = len(acquisition.values) <= FEW_SITES
             groups.setdefault(id(known) if small else -1 - number, []).append(number)
-        like, found = (self.exact, self.learned.device), dict[int, Tensor]()
+        like, standard = (self.exact, self.learned.device), dict[int, Tensor]()
         for group in groups.values():
             values = [every[number][0].values.to(like[1], like[0]) for number in group]
             joined_PC = values[0] if len(values) == 1 else torch.cat(values)
             parts = self._standardised(joined_PC, every[group[0]][1], like).split([len(part) for part in values])
-            found.update(zip(group, parts, strict=True))
-        return [found[number] for number in range(len(every))]
+            standard.update(zip(group, parts, strict=True))
+        return [standard[number] for number in range(len(every))]
 
     def _standardised(self, values_PC: Tensor, known: _Described, like: tuple[torch.dtype, torch.device]) -> Tensor:
         if like not in known.scales:
-            scale = [1.0 / (spread * self.config.value_divisor) for spread in known.std]
+            scale = [1.0 / (std * self.encodings.value_divisor) for std in known.std]
             mean_C, scale_C = (torch.tensor(row, dtype=like[0], device=like[1]) for row in (known.mean, scale))
             known.scales[like] = mean_C, scale_C
         mean_C, scale_C = known.scales[like]
@@ -208,24 +207,24 @@ class Tokenizer(nn.Module):
         seen = (True,) * len(channels)
         if acquisition.valid is not None:
             seen = tuple(acquisition.observed_channels().tolist())
-        found = known.kinds.get((seen, day))
-        if found is None:
-            gsd = gsd_features(numbers([channel.gsd_m for channel in channels]), self.config)
-            time = time_features(numbers([day]), self.config).expand(len(channels), -1)
+        kinds = known.kinds.get((seen, day))
+        if kinds is None:
+            gsd = gsd_features(numbers([channel.gsd_m for channel in channels]), self.encodings)
+            time = time_features(numbers([day]), self.encodings).expand(len(channels), -1)
             described = [self.describe(c) if here else (None, None) for c, here in zip(channels, seen, strict=True)]
             nothing = torch.zeros(SPECTRAL_DIM, dtype=torch.float64, device="cpu")
             spectra = torch.stack([nothing if band is None else band for band, _ in described])
             learned = torch.tensor([COMPUTED if number is None else number for _, number in described], device="cpu")
             if len(known.kinds) >= KEPT_KINDS:
                 known.kinds.clear()
-            found = known.kinds[seen, day] = torch.cat([gsd, spectra, time], dim=-1), learned
-        return found
+            kinds = known.kinds[seen, day] = torch.cat([gsd, spectra, time], dim=-1), learned
+        return kinds
 
     def _joined(self, kinds: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         """Return the features (K, F) of the kinds of all acquisitions, the learned ones among them."""
         constant_KF = torch.cat([constant_CF for constant_CF, _ in kinds]).to(self.learned)
         learned_K = torch.cat([learned_C for _, learned_C in kinds])
-        before = fourier_dim(self.config.gsd_frequencies)
+        before = fourier_dim(self.encodings.gsd_frequencies)
         # one table of computed and learned rows, so that the learned ones always take part in the graph
         table = torch.cat([constant_KF[:, before : before + SPECTRAL_DIM], self.learned])
         count = len(learned_K)
@@ -241,15 +240,15 @@ class Tokenizer(nn.Module):
         for name in learned_names(channel):
             if name in self._learned_index:
                 return None, self._learned_index[name]
-        raise indescribable(channel, self.config.learned_channels)
+        raise indescribable(channel, self.learned_channels)
 
     def site_features(self, acquisition: Acquisition) -> Tensor | None:
         """Return the features (P, F) of the site fields, or None where the acquisition has none."""
-        unknown = set(acquisition.site_fields) - {field.name for field in self.config.site_fields}
+        unknown = set(acquisition.site_fields) - {field.name for field in self.encodings.site_fields}
         if unknown:
             raise AtomsError(
                 f"{acquisition.sensor}: the model has no place for site field {sorted(unknown)[0]!r}; it knows "
-                f"{', '.join(field.name for field in self.config.site_fields) or 'none'} (setting site_fields)"
+                f"{', '.join(field.name for field in self.encodings.site_fields) or 'none'} (setting site_fields)"
             )
         if not acquisition.site_fields:
             return None
@@ -260,7 +259,7 @@ class Tokenizer(nn.Module):
             width = self.parts.value if field.fourier else 2
             return self.learned.new_zeros(acquisition.values.shape[0], width)
         raw_P = acquisition.site_fields[field.name].to(self.learned.device, self.exact)
-        return field_features(raw_P, field, self.config).to(self.learned)
+        return field_features(raw_P, field, self.encodings).to(self.learned)
 
     def _check_standardised(self, acquisition: Acquisition, index: int) -> None:
         """Refuse a channel without statistics whose values are too large to be standardised already."""

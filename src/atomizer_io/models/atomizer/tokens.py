@@ -4,8 +4,8 @@ A token is ``f = [φ_v(v) | φ_g, φ_λ, φ_t | site fields]``. Only the first p
 is the same for all atoms of a *kind* (one channel of one acquisition), the third for all atoms of a site. The network
 keeps the three apart and never writes a token out.
 
-Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, F features, X axes: x, y
-and in three dimensions the height.
+Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, F features,
+2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import UnknownChannelError, listed
-from atomizer_io.models.atomizer.config import CLOUD_FIELDS, LEARNED_CHANNELS, AtomizerConfig, SiteField
+from atomizer_io.models.atomizer.config import CLOUD_FIELDS, LEARNED_CHANNELS, Encodings, SiteField
 from atomizer_io.models.atomizer.encodings import (
     SPECTRAL_DIM,
     SPECTRAL_RANGE_UM,
@@ -44,50 +44,50 @@ class TokenParts(NamedTuple):
     site: int
 
     @classmethod
-    def of(cls, config: AtomizerConfig) -> TokenParts:
+    def of(cls, encodings: Encodings) -> TokenParts:
         """Return the numbers of features under these settings."""
-        value = fourier_dim(config.value_frequencies)
-        kind = fourier_dim(config.gsd_frequencies) + SPECTRAL_DIM + 2 * config.time_frequencies
-        return cls(value, kind, sum(value if field.fourier else 2 for field in config.site_fields))
+        value = fourier_dim(encodings.value_frequencies)
+        kind = fourier_dim(encodings.gsd_frequencies) + SPECTRAL_DIM + 2 * encodings.time_frequencies
+        return cls(value, kind, sum(value if field.fourier else 2 for field in encodings.site_fields))
 
 
-def value_features(standard: Tensor, config: AtomizerConfig) -> Tensor:
+def value_features(standard: Tensor, encodings: Encodings) -> Tensor:
     """Return φ_v of standardised values: (…,) → (…, F)."""
-    return fourier(standard, config.value_frequencies, config.value_max_frequency)
+    return fourier(standard, encodings.value_frequencies, encodings.value_max_frequency)
 
 
-def offset_dim(config: AtomizerConfig) -> int:
+def offset_dim(encodings: Encodings) -> int:
     """Return the length of φ_δ under these settings; 0 where relative positions are not encoded."""
-    return config.dimensions * fourier_dim(config.offset_frequencies) if config.offset_encoding else 0
+    return 2 * fourier_dim(encodings.offset_frequencies) if encodings.offset_encoding else 0
 
 
-def offset_features(delta_m: Tensor, config: AtomizerConfig) -> Tensor:
-    """Return φ_δ, Fourier features of the compressed components of an offset: (…, X) metres → (…, O) (paper, B.5).
+def offset_features(delta_m: Tensor, encodings: Encodings) -> Tensor:
+    """Return φ_δ, Fourier features of the compressed components of an offset: (…, 2) metres → (…, O) (paper, B.5).
 
     Like :func:`value_features`, to be computed in float32 or better and rounded afterwards.
     """
-    squeezed = compress(delta_m, config.offset_scale_m)
-    return fourier(squeezed, config.offset_frequencies, config.offset_max_frequency).flatten(-2)
+    squeezed = compress(delta_m, encodings.offset_scale_m)
+    return fourier(squeezed, encodings.offset_frequencies, encodings.offset_max_frequency).flatten(-2)
 
 
-def gsd_features(gsd_m: Tensor, config: AtomizerConfig) -> Tensor:
+def gsd_features(gsd_m: Tensor, encodings: Encodings) -> Tensor:
     """Return φ_g of ground sampling distances, (…,) metres → (…, F); zero where one is unknown (NaN)."""
-    squeezed = compress(gsd_m, config.gsd_scale_m)
-    return zero_unless(~gsd_m.isnan(), fourier(squeezed, config.gsd_frequencies, config.gsd_max_frequency))
+    squeezed = compress(gsd_m, encodings.gsd_scale_m)
+    return zero_unless(~gsd_m.isnan(), fourier(squeezed, encodings.gsd_frequencies, encodings.gsd_max_frequency))
 
 
-def time_features(day_of_year: Tensor, config: AtomizerConfig) -> Tensor:
+def time_features(day_of_year: Tensor, encodings: Encodings) -> Tensor:
     """Return φ_t of days of the year, (…,) → (…, F); zero where one is unknown (NaN)."""
-    return zero_unless(~day_of_year.isnan(), time_of_year(day_of_year, config.time_frequencies))
+    return zero_unless(~day_of_year.isnan(), time_of_year(day_of_year, encodings.time_frequencies))
 
 
-def field_features(raw_P: Tensor, field: SiteField, config: AtomizerConfig) -> Tensor:
+def field_features(raw_P: Tensor, field: SiteField, encodings: Encodings) -> Tensor:
     """Return the features (P, F) of one site field; zero where its value is unknown (not finite)."""
     known_P = raw_P.isfinite()
     number_P = torch.where(known_P, raw_P, 0.0)
     if field.fourier:
         number_P = number_P.clamp(min=0).log1p() if field.log else number_P
-        features_PF = value_features((number_P - field.mean) / (field.std * config.value_divisor), config)
+        features_PF = value_features((number_P - field.mean) / (field.std * encodings.value_divisor), encodings)
     else:
         features_PF = torch.stack([number_P, torch.ones_like(number_P)], dim=-1)
     return zero_unless(known_P, features_PF)
@@ -98,9 +98,11 @@ def zero_unless(known: Tensor, features: Tensor) -> Tensor:
     return torch.where(known[..., None], features, 0.0)
 
 
-def numbers(given: Sequence[float | None]) -> Tensor:
+def numbers(values: Sequence[float | None]) -> Tensor:
     """Return the numbers in float64, NaN where one is None."""
-    return torch.tensor([math.nan if number is None else number for number in given], dtype=torch.float64, device="cpu")
+    return torch.tensor(
+        [math.nan if number is None else number for number in values], dtype=torch.float64, device="cpu"
+    )
 
 
 def band_features(channel: Channel) -> Tensor | None:
@@ -136,8 +138,8 @@ def learned_channels(channels: Sequence[Channel], known: Sequence[str], *, exten
 def describing(task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``settings`` with the learned channels and site fields that tokens need for a task specification."""
     known, extend = settings.get("learned_channels", LEARNED_CHANNELS), "learned_channels" not in settings
-    found: dict[str, Any] = {"site_fields": CLOUD_FIELDS} if CLOUD_FIELDS[-1].name in task_spec.fields else {}
-    return {**found, **settings, "learned_channels": learned_channels(task_spec.channels, known, extend=extend)}
+    fields: dict[str, Any] = {"site_fields": CLOUD_FIELDS} if CLOUD_FIELDS[-1].name in task_spec.fields else {}
+    return {**fields, **settings, "learned_channels": learned_channels(task_spec.channels, known, extend=extend)}
 
 
 def unreadable(channels: Iterable[Channel], task_spec: TaskSpec, learned: Sequence[str]) -> list[Channel]:
@@ -149,7 +151,7 @@ def unreadable(channels: Iterable[Channel], task_spec: TaskSpec, learned: Sequen
 
 
 def indescribable(channel: Channel, learned: Sequence[str]) -> UnknownChannelError:
-    """Return the error that says why a model cannot describe a channel, and the ways out."""
+    """Return the error for a model that cannot describe a channel, and the ways out."""
     if channel.wavelength_um is None:
         lacks, advice = "has neither a wavelength nor", "give it wavelength_um and bandwidth_um in micrometres, or "
     else:
@@ -161,7 +163,7 @@ def indescribable(channel: Channel, learned: Sequence[str]) -> UnknownChannelErr
     return UnknownChannelError(
         f"channel {channel.name!r} of {channel.sensor} {lacks} a name that this model has learned "
         f"({listed(learned)}): {advice}build the model with channels= that include it, or with "
-        f"learned_channels=(*LEARNED_CHANNELS, '{channel.sensor} {channel.name}'); a trained model can only be asked "
+        f"learned_channels=(*LEARNED_CHANNELS, '{channel.sensor} {channel.name}'); a trained model can only be used "
         f"without it: atoms.drop('{channel.name}', sensor='{channel.sensor}')"
     )
 

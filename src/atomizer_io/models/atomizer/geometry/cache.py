@@ -34,7 +34,7 @@ class _Kept:
     """A scene that may come again: its geometry around its first site, and queries located in it."""
 
     geometry: Geometry
-    origin_2: Tensor  # where the scene lay that last asked
+    origin_2: Tensor  # where the scene of the last request lay
     placed: Geometry  # the geometry there
     uses: int = 0
     located: dict[bytes, LocatedQueries] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class _Kept:
     @property
     def bytes(self) -> int:
         """How much memory it takes, roughly."""
-        parts = [*self.located.values(), *(found[1] for found in self.sites.values() if found is not None)]
+        parts = [*self.located.values(), *(kept[1] for kept in self.sites.values() if kept is not None)]
         return ATOM_BYTES * self.geometry.atoms + sum(located.bytes for located in parts)
 
     def at(self, origin_2: Tensor) -> Geometry:
@@ -57,8 +57,8 @@ class _Kept:
 class GeometryCache:
     """Builds the geometry of scenes and queries for models of ``config``; keeps that of the ``entries`` used last.
 
-    A scene is recognised by the positions of its sites relative to the first, by their footprints and validity, their
-    heights where the model uses them, and by its time steps; values, channels and where the scene lies do not matter.
+    A scene is recognised by the positions of its sites relative to the first, by their footprints and validity, and
+    by its time steps; values, channels and where the scene lies do not matter.
     A geometry takes about 16 bytes per atom.
     """
 
@@ -100,7 +100,7 @@ class GeometryCache:
         origin_2 = first_site(atoms)
         kept = self._kept(atoms, origin_2, atoms_per_latent, max_points)
         where_M2 = positions
-        if isinstance(positions, Tensor) and positions.shape[1:] == (2,):  # else locate says what is wrong
+        if isinstance(positions, Tensor) and positions.shape[1:] == (2,):  # else locate reports what is wrong
             where_M2 = metres(positions, "positions") - origin_2
         named = [item for number, places in (sites or {}).items() for item in (number, places)]
         how: dict[str, Any] = {"neighbors": neighbors, "footprint_m": footprint_m}
@@ -111,7 +111,7 @@ class GeometryCache:
         if located is None:
             near = around(atoms, origin_2)
             located = locate(self.config, near, kept.geometry, where_M2, sites=sites, **how)
-            kept.located = {key: located}  # those of the last that asked
+            kept.located = {key: located}  # those of the last request
         return kept.at(origin_2), located
 
     def _from_sites(
@@ -119,9 +119,9 @@ class GeometryCache:
     ) -> LocatedQueries | None:
         """Return queries that lie exactly on pixels from all pixels, located once; None where they do not.
 
-        Only a scene that came before is worth that, and only where most of its pixels are asked in a few visits.
+        Only a scene that came before is worth that, and only where most of its pixels are queried in a few visits.
         """
-        if kept.uses < 2 or self.config.dimensions != 2:
+        if kept.uses < 2:
             return None
         footprint_m = how["footprint_m"]
         if np.ndim(footprint_m if footprint_m is not None else 0.0) > 1:  # each query has its own
@@ -129,9 +129,9 @@ class GeometryCache:
         key = (how["neighbors"], None if footprint_m is None else tuple(np.ravel(footprint_m).tolist()))
         if key not in kept.sites:
             kept.sites[key] = self._locate_sites(kept, atoms, origin_2, where_M2, how)
-        found = kept.sites[key]
-        index_M = None if found is None else found[0].index(where_M2)
-        return None if found is None or index_M is None else found[1].at(index_M)
+        pixels = kept.sites[key]
+        index_M = None if pixels is None else pixels[0].index(where_M2)
+        return None if pixels is None or index_M is None else pixels[1].at(index_M)
 
     def _locate_sites(
         self, kept: _Kept, atoms: AtomSet, origin_2: Tensor, where_M2: Tensor, how: dict[str, Any]
@@ -148,25 +148,24 @@ class GeometryCache:
     def _kept(self, atoms: AtomSet, origin_2: Tensor, atoms_per_latent: int | None, max_points: int | None) -> _Kept:
         """Return a scene that was kept, or that is kept from now on, as the one used last."""
         key = _digest([self._scene(atoms, origin_2), atoms_per_latent, max_points])
-        found = self._scenes.pop(key, None)
-        if found is None:
+        kept = self._scenes.pop(key, None)
+        if kept is None:
             # the scene begins at zero here, so that this is the geometry around its first site
             own = geometry_of(
                 self.config, around(atoms, origin_2), atoms_per_latent=atoms_per_latent, max_points=max_points
             )
-            found = _Kept(own, origin_2, replace(own, center_2=own.center_2 + origin_2))
-        found.uses += 1
-        self._scenes[key] = found
+            kept = _Kept(own, origin_2, replace(own, center_2=own.center_2 + origin_2))
+        kept.uses += 1
+        self._scenes[key] = kept
         while len(self._scenes) > self.entries or (len(self._scenes) > 1 and self._bytes() > KEPT_BYTES):
             self._scenes.popitem(last=False)
-        return found
+        return kept
 
     def _bytes(self) -> int:
         return sum(kept.bytes for kept in self._scenes.values())
 
     def _scene(self, atoms: AtomSet, origin_2: Tensor) -> bytes:
         """Return a checksum of 16 bytes of what the geometry of a scene depends on."""
-        heights = self.config.dimensions == 3 or self.config.query_height
         grids: dict[object, int] = {}  # acquisitions on one grid often share the tensor of its positions
         parts: list[object] = [time_steps(atoms)[0] if self.config.temporal else None]
         for a in atoms:
@@ -177,7 +176,6 @@ class GeometryCache:
             parts += [
                 (tuple(a.values.shape), a.footprint_m, bool(a.site_fields), grids[key]),
                 None if a.valid is None else a.valid.T,
-                a.heights_m if heights else None,
             ]
         return _digest(parts)
 

@@ -55,7 +55,7 @@ class Cells:
     def sample_points(self, points_K: Tensor, count: int, generator: torch.Generator) -> Cells:
         """Return the cells with ``count`` of the points, drawn uniformly without replacement, and all other sites.
 
-        ``points_K`` says which kinds are of points. All atoms of a point stay or go together.
+        ``points_K`` marks which kinds are of points. All atoms of a point stay or go together.
         """
         point_N = points_K[self.kind_N]
         present_S = torch.zeros(int(self.site_N.max()) + 1, dtype=torch.bool)
@@ -137,7 +137,7 @@ def among_lowest(draws: NDArray[np.float64], lengths: NDArray[np.int64], count: 
     the time of sorting all numbers.
     """
     first = np.cumsum(lengths) - lengths
-    found = np.zeros(len(draws), dtype=np.bool_)
+    lowest_N = np.zeros(len(draws), dtype=np.bool_)
     doublings = np.frexp(lengths)[1]
     for doubling in np.unique(doublings):
         runs = np.flatnonzero(doublings == doubling)
@@ -145,5 +145,5 @@ def among_lowest(draws: NDArray[np.float64], lengths: NDArray[np.int64], count: 
         inside = step < lengths[runs, None]
         place = np.where(inside, first[runs, None] + step, 0)
         lowest = np.argpartition(np.where(inside, draws[place], np.inf), count - 1, axis=1)[:, :count]
-        found[np.take_along_axis(place, lowest, axis=1)] = True
-    return found
+        lowest_N[np.take_along_axis(place, lowest, axis=1)] = True
+    return lowest_N

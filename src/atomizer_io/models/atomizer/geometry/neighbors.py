@@ -5,8 +5,8 @@ up to a limit; of one that is as coarse or coarser, and without a footprint, it 
 
 None of it needs weights, so it is built in the workers of a data loader and kept for grids that come again.
 
-Shapes: L latents, M queries, P sites, A acquisitions (or columns, of which one may have several), k neighbours, X axes:
-x, y and in three dimensions the height.
+Shapes: L latents, M queries, P sites, A acquisitions (or columns, of which one may have several), k neighbours,
+2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ Footprint = float | tuple[float, float] | Tensor  # metres along x and y: of all
 class Near:
     """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre.
 
-    On another device than the CPU, ``latents_Mk`` and the offsets ``delta_MkX`` are there; the rest stays behind.
+    On another device than the CPU, ``latents_Mk`` and the offsets ``delta_Mk2`` are there; the rest stays behind.
     """
 
     latents_Mk: Tensor
-    queries_MX: Tensor
-    anchors_LX: Tensor
-    delta_MkX: Tensor | None = None
+    queries_M2: Tensor
+    anchors_L2: Tensor
+    delta_Mk2: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.queries_MX)
+        return len(self.queries_M2)
 
     def rows(self, rows: slice) -> Near:
         """Return the same for some of the queries."""
-        delta_MkX = None if self.delta_MkX is None else self.delta_MkX[rows]
-        return Near(self.latents_Mk[rows], self.queries_MX[rows], self.anchors_LX, delta_MkX)
+        delta_Mk2 = None if self.delta_Mk2 is None else self.delta_Mk2[rows]
+        return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2, delta_Mk2)
 
     def offsets(self) -> Tensor:
-        """Return the offsets from each query to its latents (M, k, X), in metres."""
-        if self.delta_MkX is not None:
-            return self.delta_MkX
-        return self.anchors_LX[self.latents_Mk] - self.queries_MX[:, None]
+        """Return the offsets from each query to its latents (M, k, 2), in metres."""
+        if self.delta_Mk2 is not None:
+            return self.delta_Mk2
+        return self.anchors_L2[self.latents_Mk] - self.queries_M2[:, None]
 
     def to(self, device: torch.device, exact: torch.dtype) -> Near:
         """Move what a network on ``device`` reads there at once; offsets are subtracted in float64 before."""
         if device.type == "cpu":
             return self
-        return Near(self.latents_Mk.to(device), self.queries_MX, self.anchors_LX, self.offsets().to(exact).to(device))
+        return Near(self.latents_Mk.to(device), self.queries_M2, self.anchors_L2, self.offsets().to(exact).to(device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,11 @@ class LocatedQueries:
     """Positions of one scene with their nearest latents and, per acquisition, the site that each sees (−1: none).
 
     Where footprints hold several sites, an acquisition has several columns, and ``owners`` is the acquisition of each.
-    ``heights_M`` is the height of the point that each names, NaN where it names none or its height is unknown.
     """
 
     near: Near
     sites_MA: Tensor | None
     sites: tuple[int, ...]  # how many each acquisition of the scene has
-    heights_M: Tensor
     owners: tuple[int, ...] | None = None  # None: each acquisition has one column
 
     def __len__(self) -> int:
@@ -89,18 +87,18 @@ class LocatedQueries:
     @property
     def bytes(self) -> int:
         """How much memory it takes, roughly."""
-        tensors = (self.near.latents_Mk, self.near.queries_MX, self.sites_MA, self.heights_M)
+        tensors = (self.near.latents_Mk, self.near.queries_M2, self.sites_MA)
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
 
     def at(self, index_M: Tensor) -> LocatedQueries:
         """Return some of the queries, in any order."""
-        near = Near(self.near.latents_Mk[index_M], self.near.queries_MX[index_M], self.near.anchors_LX)
+        near = Near(self.near.latents_Mk[index_M], self.near.queries_M2[index_M], self.near.anchors_L2)
         sites_MA = None if self.sites_MA is None else self.sites_MA[index_M]
-        return LocatedQueries(near, sites_MA, self.sites, self.heights_M[index_M], self.owners)
+        return LocatedQueries(near, sites_MA, self.sites, self.owners)
 
     def check(self, geometry: Geometry, index: int) -> None:
-        """Refuse a geometry other than that it was made for, as far as counting tells; ``index`` names the sample."""
-        made_for, here = len(self.near.anchors_LX), len(geometry.anchors_LX)
+        """Refuse a geometry other than that it was made for, as far as counts show; ``index`` names the sample."""
+        made_for, here = len(self.near.anchors_L2), len(geometry.anchors_L2)
         if made_for != here or self.sites != geometry.sites:
             raise QueryError(
                 f"the positions given for sample {index} were located among {made_for} latents and {self.sites} sites, "
@@ -118,37 +116,38 @@ def locate(
     neighbors: int | None = None,
     footprint_m: Footprint | None = None,
 ) -> LocatedQueries:
-    """Return ``positions`` (M, 2) with their nearest latents, the sites that they see and the heights they name."""
+    """Return ``positions`` (M, 2) with their nearest latents and the sites that they see."""
     queries_M2 = local_queries(positions, geometry)
     k = config.neighbors if neighbors is None else neighbors
     check_count("neighbors", k)
-    heights_M = named_heights(len(queries_M2), atoms, sites)
     seen = SeenSites(None, None)
     if config.observation_conditioning:
         seen = seen_sites(queries_M2, atoms, geometry, sites, footprint_m)
-    near = near_latents(queries_M2, geometry, k, heights_M)
-    return LocatedQueries(near, seen.sites_MA, geometry.sites, heights_M, seen.owners)
+    else:
+        checked_sites(len(queries_M2), atoms, sites)
+    near = near_latents(queries_M2, geometry, k)
+    return LocatedQueries(near, seen.sites_MA, geometry.sites, seen.owners)
 
 
 def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
     """Return query positions (M, 2) relative to the scene's centre; refuse those that are not finite or far away."""
     try:
-        given: Floats = metres(positions, "positions").numpy()
+        global_M2: Floats = metres(positions, "positions").numpy()
     except AtomsError as error:
         raise QueryError(str(error)) from None
-    if given.ndim != 2 or given.shape[1] != 2:
-        raise QueryError(f"positions have shape {given.shape}, expected (queries, 2): x, y in metres")
-    finite = np.isfinite(given).all(axis=1)
+    if global_M2.ndim != 2 or global_M2.shape[1] != 2:
+        raise QueryError(f"positions have shape {global_M2.shape}, expected (queries, 2): x, y in metres")
+    finite = np.isfinite(global_M2).all(axis=1)
     if not finite.all():
         first = int(np.flatnonzero(~finite)[0])
-        raise QueryError(f"query {first} is at {given[first].tolist()}: positions must be finite metres")
-    queries_M2: Floats = given - geometry.center_2.numpy()
+        raise QueryError(f"query {first} is at {global_M2[first].tolist()}: positions must be finite metres")
+    queries_M2: Floats = global_M2 - geometry.center_2.numpy()
     outside = np.abs(queries_M2).max(axis=1, initial=0.0)
     # up to one scene's width beyond its border; where clouds left little of a scene, as far as such scenes reach
     limit = max(1.5 * geometry.extent_m, FAR_M)
     if outside.size and outside.max() > limit:
         worst = int(outside.argmax())
-        x, y = given[worst].tolist()
+        x, y = global_M2[worst].tolist()
         raise QueryError(
             f"query {worst} at ({x:g}, {y:g}) m lies far outside the scene, which is {geometry.extent_m:g} m wide "
             f"around ({float(geometry.center_2[0]):g}, {float(geometry.center_2[1]):g}): are both in the same frame?"
@@ -156,28 +155,10 @@ def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
     return queries_M2
 
 
-def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int, heights_M: Tensor) -> Near:
-    """Return the nearest latents of each query; among anchors that have heights, one without a height is at 0 m."""
-    queries_MX = queries_M2
-    if geometry.anchors_LX.shape[1] == 3:
-        queries_MX = np.concatenate([queries_M2, heights_M.nan_to_num(nan=0.0).numpy()[:, None]], axis=1)
-    latents_Mk = nearest_anchors(queries_MX, geometry.anchors_LX.numpy(), neighbors)
-    return Near(torch.from_numpy(latents_Mk), torch.from_numpy(queries_MX), geometry.anchors_LX)
-
-
-def named_heights(count: int, atoms: AtomSet, named: SitesOfQueries | None) -> Tensor:
-    """Return the height (M,) of the point that each of ``count`` queries names, NaN where unknown.
-
-    It is what ``Acquisition.heights_m`` says; of several acquisitions in which a query names a site, the first that
-    knows a height counts.
-    """
-    heights_M = torch.full((count,), torch.nan, dtype=torch.float64)
-    for a, column in sorted(checked_sites(count, atoms, named).items()):
-        of_sites = atoms.acquisitions[a].heights_m
-        if of_sites is not None and len(of_sites):
-            found_M = of_sites.to(heights_M)[column.clamp(min=0)]
-            heights_M = torch.where(heights_M.isnan() & (column >= 0) & found_M.isfinite(), found_M, heights_M)
-    return heights_M
+def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int) -> Near:
+    """Return the nearest latents of each query."""
+    latents_Mk = nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), neighbors)
+    return Near(torch.from_numpy(latents_Mk), torch.from_numpy(queries_M2), geometry.anchors_L2)
 
 
 def checked_sites(count: int, atoms: AtomSet, named: SitesOfQueries | None) -> dict[int, Tensor]:
@@ -205,13 +186,6 @@ class SeenSites(NamedTuple):
     owners: tuple[int, ...] | None
 
 
-def sites_at(queries_M2: Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
-    """Return the site (M, A) of each acquisition that each query sees without a footprint, −1 for none."""
-    sites_MA = seen_sites(queries_M2, atoms, geometry, named, None).sites_MA
-    assert sites_MA is not None
-    return sites_MA
-
-
 def seen_sites(
     queries_M2: Floats,
     atoms: AtomSet,
@@ -220,23 +194,25 @@ def seen_sites(
     footprint_m: Footprint | None,
 ) -> SeenSites:
     """Return the sites of each acquisition that each query sees: one column each, or as many as footprints hold."""
-    given = checked_sites(len(queries_M2), atoms, named)
+    named_by = checked_sites(len(queries_M2), atoms, named)
     size_M2 = footprint_sizes(footprint_m, len(queries_M2))
     columns: list[Tensor] = []  # (M, W) of each acquisition
     occupied = [acquisition.occupied().cpu() for acquisition in atoms]
     for a, acquisition in enumerate(atoms):
-        if a in given:
-            columns.append(given[a][:, None])
+        if a in named_by:
+            columns.append(named_by[a][:, None])
             continue
-        before = ((b, atoms.acquisitions[b]) for b in range(a) if b not in given)
-        same = (b for b, other in before if _same_sites(acquisition, other) and torch.equal(occupied[a], occupied[b]))
+        before = ((b, atoms.acquisitions[b]) for b in range(a) if b not in named_by)
+        same = (
+            b for b, earlier in before if _same_sites(acquisition, earlier) and torch.equal(occupied[a], occupied[b])
+        )
         twin = next(same, None)
         if twin is not None:
             columns.append(columns[twin])
             continue
         positions_P2 = (acquisition.positions - geometry.center_2).numpy()
-        found = _sites_of(acquisition, queries_M2, positions_P2, occupied[a].numpy(), size_M2)
-        columns.append(torch.from_numpy(found))
+        sites_MW = _sites_of(acquisition, queries_M2, positions_P2, occupied[a].numpy(), size_M2)
+        columns.append(torch.from_numpy(sites_MW))
     several = any(column.shape[1] > 1 for column in columns)
     owners = tuple(a for a, column in enumerate(columns) for _ in range(column.shape[1])) if several else None
     return SeenSites(torch.cat(columns, dim=1), owners)
@@ -246,13 +222,13 @@ def footprint_sizes(footprint_m: Footprint | None, count: int) -> Floats | None:
     """Return footprints as sizes along x and y of each of ``count`` queries (M, 2); None where none has any."""
     if footprint_m is None:
         return None
-    given: Floats = np.asarray(footprint_m, dtype=np.float64)
-    if given.shape not in ((), (2,), (count, 1), (count, 2)) or not (np.isfinite(given) & (given >= 0)).all():
+    size: Floats = np.asarray(footprint_m, dtype=np.float64)
+    if size.shape not in ((), (2,), (count, 1), (count, 2)) or not (np.isfinite(size) & (size >= 0)).all():
         raise QueryError(
             f"a footprint is a size in metres, or two along x and y, of all queries or of each of them ({count}, 2): "
             f"finite numbers that are not negative, not {footprint_m!r}"
         )
-    return np.broadcast_to(given, (count, 2)) if given.any() else None
+    return np.broadcast_to(size, (count, 2)) if size.any() else None
 
 
 def _sites_of(

@@ -3,8 +3,7 @@
 Everything here depends on positions and on which atoms exist, never on weights: it can be built in the workers of a
 data loader, kept, and handed to the network.
 
-Shapes: N atoms, S sites, P distinct places, L latents, 2 = (x, y) in metres, X axes: x, y and in three dimensions the
-height.
+Shapes: N atoms, S sites, P distinct places, L latents, 2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.data.acquisition import Acquisition, memory
+from atomizer_io.data.acquisition import memory
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.errors import AtomsError, ConfigError
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.geometry.anchors import HexLattice
-from atomizer_io.models.atomizer.geometry.balanced import balanced_cells
 from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.sites import TIE_M, Floats, Ints, nearest_anchor
@@ -35,30 +33,24 @@ POINTS_SEED = 0  # draws the points where no generator does, as in evaluation
 class Geometry:
     """Where everything of one scene lies: anchors around ``center_2``, and one set of cells per time step.
 
-    Positions are relative to the centre of the scene, subtracted in float64: shifting a scene changes nothing. Heights
-    stay as ``Acquisition.heights_m`` gives them.
+    Positions are relative to the centre of the scene, subtracted in float64: shifting a scene changes nothing.
     """
 
     center_2: Tensor
     extent_m: float
-    anchors_LX: Tensor
+    anchors_L2: Tensor
     cells: tuple[Cells, ...]
     sites: tuple[int, ...]  # how many each acquisition has
     channels: tuple[int, ...]  # likewise
     points: tuple[bool, ...]  # which acquisitions are of points, not of pixels
     atoms: int  # how many there are in total
 
-    @property
-    def anchors_L2(self) -> Tensor:
-        """Return x and y of the anchors, seen from above."""
-        return self.anchors_LX[:, :2]
-
     def sample(
         self, budget: int | None, generator: torch.Generator | None = None, max_points: int | None = None
     ) -> Geometry:
         """Return the geometry with at most ``max_points`` points a time step, then ``budget`` atoms in each cell.
 
-        None keeps all. Points that leave the cells can still be asked and seen. Without a generator, the same points
+        None keeps all. Points that leave the cells can still be queried and seen. Without a generator, the same points
         are drawn each time.
         """
         cells = self.cells
@@ -71,7 +63,7 @@ class Geometry:
         return replace(self, cells=cells)
 
     def check(self, atoms: AtomSet, index: int) -> None:
-        """Refuse atoms other than those it was built for, as far as counting tells; ``index`` names the sample."""
+        """Refuse atoms other than those it was built for, as far as counts show; ``index`` names the sample."""
         sites, channels = tuple(a.values.shape[0] for a in atoms), tuple(len(a.channels) for a in atoms)
         if (sites, channels, atoms.num_atoms) != (self.sites, self.channels, self.atoms):
             raise ConfigError(
@@ -110,10 +102,9 @@ def _geometry(
     return build_geometry(
         atoms,
         atoms_per_latent=config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
-        least_latents=config.least_latents if atoms_per_latent is None else 1,  # who names κ gets what it says
+        least_latents=config.least_latents if atoms_per_latent is None else 1,  # who names κ gets that many
         max_points=config.max_points if max_points is None else max_points,
         layout=config.layout,
-        dimensions=config.dimensions,
         steps=time_steps(atoms)[0] if config.temporal else None,
         anchors=anchors,
     )
@@ -143,20 +134,19 @@ def build_geometry(
     least_latents: int = 1,
     max_points: int | None = None,
     layout: str = "hexagonal",
-    dimensions: int = 2,
     steps: Sequence[tuple[int, ...]] | None = None,
     anchors: Tensor | None = None,
 ) -> Geometry:
-    """Place the anchors of one scene and assign every atom to its nearest, or to its part of a balanced layout.
+    """Place the anchors of one scene and assign every atom to its nearest.
 
     ``steps`` lists the acquisitions of each time step (default: all in one); steps share their anchors, of which
     there are ⌈N/κ⌉ for the N atoms of an average step, of whose points ``max_points`` are to be used, and no fewer
-    than ``least_latents`` where there are as many places. ``anchors`` (L, ``dimensions``), in the frame of the atoms,
-    overrides the layout.
+    than ``least_latents`` where there are as many places. ``anchors`` (L, 2), in the frame of the atoms, overrides the
+    layout.
     """
     x_min, y_min, x_max, y_max = atoms.bounds
     center_2 = np.array([(x_min + x_max) / 2, (y_min + y_max) / 2])
-    sites = _Sites.of(atoms, center_2, dimensions)
+    sites = _Sites.of(atoms, center_2)
     numbers = np.split(np.arange(len(sites.counts_S)), np.cumsum([a.values.shape[0] for a in atoms])[:-1])
     steps = [tuple(range(len(atoms)))] if steps is None else steps
     step_sites = [np.concatenate([numbers[a] for a in step]) for step in steps]
@@ -165,28 +155,25 @@ def build_geometry(
     count = max(math.ceil(entering / (len(steps) * atoms_per_latent)), min(least_latents, len(places)))
 
     if anchors is not None:
-        anchors_LX = _checked_anchors(anchors, dimensions) - np.append(center_2, 0.0)[:dimensions]
-        cell_P = nearest_anchor(sites.positions_SX[places], anchors_LX)
+        anchors_L2 = _checked_anchors(anchors) - center_2
+        cell_P = nearest_anchor(sites.positions_S2[places], anchors_L2)
     elif layout == "sites":
-        places, _ = sites.occupied(places)
-        tied_P2 = np.round(sites.positions_SX[places] / TIE_M)
+        places = sites.occupied(places)
+        tied_P2 = np.round(sites.positions_S2[places] / TIE_M)
         unique_L2, cell_P = np.unique(tied_P2, axis=0, return_inverse=True)
-        anchors_LX, cell_P = unique_L2 * TIE_M, cell_P.reshape(-1)
-    elif layout == "balanced":
-        places, atoms_P = sites.occupied(places)
-        cell_P, anchors_LX = balanced_cells(sites.positions_SX[places], atoms_P, count)
+        anchors_L2, cell_P = unique_L2 * TIE_M, cell_P.reshape(-1)
     else:
         half_x, half_y = (x_max - x_min) / 2, (y_max - y_min) / 2
         lattice = HexLattice.over((-half_x, -half_y, half_x, half_y), count)
-        anchors_LX, cell_P = lattice.anchors_L2, lattice.nearest(sites.positions_SX[places])
+        anchors_L2, cell_P = lattice.anchors_L2, lattice.nearest(sites.positions_S2[places])
     cell_S = np.zeros(len(sites.counts_S), dtype=np.int64)
     cell_S[places] = cell_P
     cell_S = cell_S[sites.place_S]
     return Geometry(
         center_2=torch.from_numpy(center_2),
         extent_m=max(x_max - x_min, y_max - y_min),
-        anchors_LX=torch.from_numpy(anchors_LX),
-        cells=tuple(sites.cells(part, cell_S, len(anchors_LX)) for part in step_sites),
+        anchors_L2=torch.from_numpy(anchors_L2),
+        cells=tuple(sites.cells(part, cell_S, len(anchors_L2)) for part in step_sites),
         sites=tuple(a.values.shape[0] for a in atoms),
         channels=tuple(len(a.channels) for a in atoms),
         points=tuple(a.footprint_m == (0.0, 0.0) for a in atoms),
@@ -194,32 +181,23 @@ def build_geometry(
     )
 
 
-def site_positions(atoms: AtomSet, center_2: Tensor, dimensions: int) -> Tensor:
-    """Return where the sites of all acquisitions are (S, X): x, y from the centre and, of three axes, their height.
-
-    A site without a known height is on the ground.
-    """
-    position_S2 = torch.cat([a.positions for a in atoms]) - center_2
-    if dimensions == 2:
-        return position_S2
-    grounds = (torch.zeros(a.values.shape[0], dtype=torch.float64) for a in atoms)
-    known = ((a.heights_m, ground) for a, ground in zip(atoms, grounds, strict=True))
-    heights = [ground if height is None else height.to(ground) for height, ground in known]  # wherever values are
-    return torch.cat([position_S2, torch.cat(heights).nan_to_num(0.0, 0.0, 0.0)[:, None]], dim=1)
+def site_positions(atoms: AtomSet, center_2: Tensor) -> Tensor:
+    """Return where the sites of all acquisitions are (S, 2), from the centre of the scene."""
+    return torch.cat([a.positions for a in atoms]) - center_2
 
 
 @dataclass(frozen=True, slots=True)
 class _Sites:
     """The sites of all acquisitions of a scene."""
 
-    positions_SX: Floats
+    positions_S2: Floats
     counts_S: Ints  # valid atoms of each
     place_S: Ints  # number of the first site that shares its place
     point_S: NDArray[np.bool_]  # whether it is a point
     kind_N: NDArray[np.int32]  # of all atoms in natural order
 
     @classmethod
-    def of(cls, atoms: AtomSet, center_2: Floats, dimensions: int) -> _Sites:
+    def of(cls, atoms: AtomSet, center_2: Floats) -> _Sites:
         valid = [None if a.valid is None else a.valid.cpu().numpy() for a in atoms]
         channels, counts = [len(a.channels) for a in atoms], [a.values.shape[0] for a in atoms]
         first_kind = np.cumsum([0, *channels[:-1]])
@@ -231,19 +209,17 @@ class _Sites:
         ]
         numbers = zip(counts, channels, valid, strict=True)
         return cls(
-            positions_SX=site_positions(atoms, torch.from_numpy(center_2), dimensions).numpy(),
+            positions_S2=site_positions(atoms, torch.from_numpy(center_2)).numpy(),
             counts_S=np.concatenate([np.full(n, c) if mask is None else mask.sum(axis=1) for n, c, mask in numbers]),
-            place_S=np.concatenate(
-                [first + np.arange(n) for n, first in zip(counts, _places(atoms, dimensions), strict=True)]
-            ),
+            place_S=np.concatenate([first + np.arange(n) for n, first in zip(counts, _places(atoms), strict=True)]),
             point_S=np.repeat([a.footprint_m == (0.0, 0.0) for a in atoms], counts),
             kind_N=np.concatenate(kinds),
         )
 
-    def occupied(self, places: Ints) -> tuple[Ints, Ints]:
-        """Return those of ``places`` that have atoms, and how many each has."""
+    def occupied(self, places: Ints) -> Ints:
+        """Return those of ``places`` that have atoms."""
         atoms_P = np.bincount(self.place_S, weights=self.counts_S, minlength=len(self.place_S))[places]
-        return places[atoms_P > 0], atoms_P[atoms_P > 0].astype(np.int64)
+        return places[atoms_P > 0]
 
     def entering(self, sites: Ints, max_points: int | None) -> int:
         """Return how many atoms of the ``sites`` of a time step enter its cells with at most ``max_points`` points."""
@@ -251,8 +227,8 @@ class _Sites:
         total = int(self.counts_S[sites].sum())
         if max_points is None or len(of_points) <= max_points:
             return total
-        found, points = int(self.counts_S[of_points].sum()), len(np.unique(self.place_S[of_points]))
-        return total - found + math.ceil(found * min(1.0, max_points / points))
+        of_them, points = int(self.counts_S[of_points].sum()), len(np.unique(self.place_S[of_points]))
+        return total - of_them + math.ceil(of_them * min(1.0, max_points / points))
 
     def cells(self, sites: Ints, cell_S: Ints, latents: int) -> Cells:
         """Return the cells of the atoms at ``sites``, which are sorted by cell, then by place, each with its atoms."""
@@ -273,7 +249,7 @@ class _Sites:
         )
 
 
-def _places(atoms: AtomSet, dimensions: int) -> list[int]:
+def _places(atoms: AtomSet) -> list[int]:
     """Return the first place of each acquisition; those on the same sites share places, so offsets are encoded once.
 
     Those with site fields keep places of their own.
@@ -281,29 +257,20 @@ def _places(atoms: AtomSet, dimensions: int) -> list[int]:
     first, places = 0, list[int]()
     for i, a in enumerate(atoms):
         twins = (b for b in atoms.acquisitions[:i] if not b.site_fields and not a.site_fields)
-        twin = next((b for b in twins if _same_places(a, b, dimensions)), None)
+        twin = next((b for b in twins if torch.equal(a.positions, b.positions)), None)
         places.append(first if twin is None else places[atoms.acquisitions.index(twin)])
         first += a.values.shape[0]
     return places
 
 
-def _same_places(a: Acquisition, b: Acquisition, dimensions: int) -> bool:
-    if not torch.equal(a.positions, b.positions):
-        return False
-    if dimensions == 2 or a.heights_m is b.heights_m:
-        return True
-    return a.heights_m is not None and b.heights_m is not None and torch.equal(a.heights_m, b.heights_m)
-
-
-def _checked_anchors(anchors: Tensor, dimensions: int) -> Floats:
-    given: Floats = torch.as_tensor(anchors, dtype=torch.float64).cpu().numpy()
-    if given.ndim != 2 or given.shape[1] != dimensions or not len(given):
-        raise ConfigError(f"anchors have shape {given.shape}, expected (latents, {dimensions}) in metres, at least one")
-    if not np.isfinite(given).all():
-        first = int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])
-        axes = "x, y" if dimensions == 2 else "x, y and height"
-        raise ConfigError(f"anchor {first} is not finite: anchors are {axes} in metres")
-    return given
+def _checked_anchors(anchors: Tensor) -> Floats:
+    anchors_L2: Floats = torch.as_tensor(anchors, dtype=torch.float64).cpu().numpy()
+    if anchors_L2.ndim != 2 or anchors_L2.shape[1] != 2 or not len(anchors_L2):
+        raise ConfigError(f"anchors have shape {anchors_L2.shape}, expected (latents, 2) in metres, at least one")
+    if not np.isfinite(anchors_L2).all():
+        first = int(np.flatnonzero(~np.isfinite(anchors_L2).all(axis=1))[0])
+        raise ConfigError(f"anchor {first} is not finite: anchors are x, y in metres")
+    return anchors_L2
 
 
 def check_scene(atoms: AtomSet, index: int) -> None:

@@ -37,8 +37,8 @@ class Raster:
         if abs(np.linalg.det(steps_22)) < TIE_M**2:
             return None
         row, column = np.divmod(np.arange(len(positions_P2)), width)
-        found = np.abs(positions_P2 - positions_P2[0] - np.stack([column, row], axis=1) @ steps_22).max()
-        return cls(positions_P2, width, steps_22) if found <= TIE_M else None
+        error = np.abs(positions_P2 - positions_P2[0] - np.stack([column, row], axis=1) @ steps_22).max()
+        return cls(positions_P2, width, steps_22) if error <= TIE_M else None
 
     def index(self, queries: Tensor) -> Tensor | None:
         """Return the pixel (M,) on which each query (M, 2) lies, or None where one lies on none, to the bit."""

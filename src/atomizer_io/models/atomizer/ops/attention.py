@@ -1,4 +1,4 @@
-"""Local cross-attention from one shared query, folded: the same function, about fifty times fewer operations.
+"""Local cross-attention from one shared query, folded: the same function, about fifty times fewer FLOPs.
 
 Every latent starts from the same ``h_init``, so per head the query is one vector, and the attention over
 ``z_i = W2 GELU(W1 [f_i; φ_δ]) + b2`` needs neither keys nor values of single atoms:
@@ -11,7 +11,7 @@ Cells are streamed in blocks of bounded size. A cell longer than a block is cut 
 by their log-sum-exp. The backward pass recomputes blocks beyond a budget, so memory does not grow with atoms × width.
 
 Shapes: N atoms, K segments of n atoms in a block, L latents, H heads, D width, E head dim, F token features,
-X axes: x, y and in three dimensions the height.
+2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.config import Encodings
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.geometry.cells import Cells, Segments
 from atomizer_io.models.atomizer.ops.kernels import cells as kernel
@@ -62,12 +62,12 @@ class Block:
     slot_N: Tensor  # its place among the sites of the block
     mask_N: Tensor  # False where padded
     site_U: Tensor
-    delta_UX: Tensor  # metres from the anchor
+    delta_U2: Tensor  # metres from the anchor
     length: int  # n
 
 
 def plan(
-    segments: Segments, cells: Cells, tokens: Tokens, anchors_LX: Tensor, slots: int
+    segments: Segments, cells: Cells, tokens: Tokens, anchors_L2: Tensor, slots: int
 ) -> tuple[Tensor, list[Block]]:
     """The segments (G,) in the order in which blocks of at most ``slots`` atoms take them, and the blocks.
 
@@ -81,8 +81,8 @@ def plan(
         site_U, slot_N = torch.unique_consecutive(cells.site_N[flat], return_inverse=True)
         owner_U = torch.empty_like(site_U, dtype=torch.long)
         owner_U[slot_N] = segments.cell_G[chosen_K].repeat_interleave(atoms_Kn.shape[1])
-        delta_UX = (tokens.position_SX[site_U] - anchors_LX[owner_U]).to(exact)
-        rows.append((cells.order_N[flat], cells.kind_N[flat], slot_N, mask_Kn.flatten(), site_U, delta_UX))
+        delta_U2 = (tokens.position_S2[site_U] - anchors_L2[owner_U]).to(exact)
+        rows.append((cells.order_N[flat], cells.kind_N[flat], slot_N, mask_Kn.flatten(), site_U, delta_U2))
         order.append(chosen_K)
         lengths.append(atoms_Kn.shape[1])
     columns = [torch.cat(column).to(device).split([len(part) for part in column]) for column in zip(*rows, strict=True)]
@@ -98,13 +98,12 @@ class CellAttention(nn.Module, abc.ABC):
     first: nn.Linear  # W1 and b1
     value: nn.Linear  # W_v
 
-    def __init__(self, config: AtomizerConfig, offsets: bool, hidden: int | None = None) -> None:
+    def __init__(self, encodings: Encodings, heads: int, head_dim: int, hidden: int, *, offsets: bool) -> None:
         super().__init__()
-        self.config = config
-        self.parts = TokenParts.of(config)
-        self.offset_dim = offset_dim(config) if offsets else 0
-        self.heads, self.head_dim = config.cross_heads, config.cross_head_dim
-        self.hidden = config.width if hidden is None else hidden
+        self.encodings = encodings
+        self.parts = TokenParts.of(encodings)
+        self.offset_dim = offset_dim(encodings) if offsets else 0
+        self.heads, self.head_dim, self.hidden = heads, head_dim, hidden
 
     @abc.abstractmethod
     def fold(self, query_D: Tensor, kind_KF: Tensor, value_HED: Tensor | None = None) -> Folded:
@@ -122,32 +121,32 @@ class CellAttention(nn.Module, abc.ABC):
         value_HED: Tensor = self.value.weight.unflatten(0, (self.heads, self.head_dim))
         return value_HED
 
-    def forward(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
+    def forward(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Attend from the shared query to the atoms of each cell; return (L, H·E)."""
-        return self._attended(self.value_weights(), query_D, tokens, cells, anchors_LX)
+        return self._attended(self.value_weights(), query_D, tokens, cells, anchors_L2)
 
-    def gathered(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
+    def gathered(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Return what the value layer reads of each cell, pooled by each head: (L, H, D)."""
         width = self.value.in_features
         identity_HDD = torch.eye(width).to(query_D).expand(self.heads, width, width)
-        pooled_LE = self._attended(identity_HDD, query_D, tokens, cells, anchors_LX)
+        pooled_LE = self._attended(identity_HDD, query_D, tokens, cells, anchors_L2)
         pooled_LHD: Tensor = pooled_LE.unflatten(1, (self.heads, width))
         return pooled_LHD
 
-    def _attended(self, value_HED: Tensor, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
+    def _attended(self, value_HED: Tensor, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Return what the values of these weights add up to in each cell: (L, H·E)."""
         folded = self.fold(query_D, tokens.kind_KF, value_HED)
         segments = cells.segments(LONGEST_SEGMENT)
         empty_HE = self.of_empty_cell(value_HED)
         features = max(*self.parts, self.offset_dim)
         if kernel.usable(query_D.dtype, query_D.device, self.hidden, self.heads, features):
-            lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_LX)
+            lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_L2)
             if len(segments.cell_G) == len(cells) and bool(cells.counts_L.all()):  # each cell is one segment
                 whole = replace(folded, out_HE=folded.out_HE + 0.0 * empty_HE)  # the empty cell takes part in the graph
                 return self._project(whole, pooled_GHD).flatten(1)
             out_GHE = self._project(folded, pooled_GHD)
             return merge(lse_GH, out_GHE, segments.cell_G, len(cells), empty_HE).flatten(1)
-        order_G, blocks = plan(segments, cells, tokens, anchors_LX, rows_at_once(self.atom_bytes(), query_D.device))
+        order_G, blocks = plan(segments, cells, tokens, anchors_L2, rows_at_once(self.atom_bytes(), query_D.device))
         none_0H = query_D.new_zeros(0, self.heads) if blocks else folded.of_no_atoms()
         keeping, lse, out = Keeping(), [none_0H], [query_D.new_zeros(0, *empty_HE.shape)]
         for block in blocks:
@@ -164,10 +163,10 @@ class CellAttention(nn.Module, abc.ABC):
         return numbers * self.first.weight.element_size()
 
     def _pool_compiled(
-        self, folded: Folded, tokens: Tokens, cells: Cells, segments: Segments, anchors_LX: Tensor
+        self, folded: Folded, tokens: Tokens, cells: Cells, segments: Segments, anchors_L2: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return log-sum-exp (G, H) and pooled g (G, H, D) of all segments, computed by the compiled kernel."""
-        c = self.config
+        c = self.encodings
         atoms = kernel.CellAtoms(
             value=tokens.value_N,
             order=cells.order_N,
@@ -176,8 +175,8 @@ class CellAttention(nn.Module, abc.ABC):
             cell=segments.cell_G,
             begin=segments.begin_G,
             length=segments.length_G,
-            position=tokens.position_SX,
-            anchor=anchors_LX,
+            position=tokens.position_S2,
+            anchor=anchors_L2,
             site_field=tokens.site_SF,
             value_frequencies=c.value_frequencies,
             value_step=frequency_step(c.value_frequencies, c.value_max_frequency),
@@ -193,11 +192,11 @@ class CellAttention(nn.Module, abc.ABC):
         """Return W_v (W2 Σ α g + b2): (K, H, D) → (K, H, E)."""
         return torch.einsum("khd,hde->khe", pooled_KHD, folded.out_HDE) + folded.out_HE
 
-    def kind_shares(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
+    def kind_shares(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Return the share of each cell's attention that went to each kind (L, H, kinds), zero for empty cells."""
         folded, kinds = self.fold(query_D, tokens.kind_KF), len(tokens.kind_KF)
         segments = cells.segments(LONGEST_SEGMENT)
-        order_G, blocks = plan(segments, cells, tokens, anchors_LX, rows_at_once(self.atom_bytes(), query_D.device))
+        order_G, blocks = plan(segments, cells, tokens, anchors_L2, rows_at_once(self.atom_bytes(), query_D.device))
         if not blocks:
             return query_D.new_zeros(len(cells), self.heads, kinds)
         lse, shares = [], []
@@ -227,12 +226,12 @@ class CellAttention(nn.Module, abc.ABC):
         dtype, shape = folded.value_FD.dtype, (-1, block.length)
         hidden = folded.kind_KD.index_select(0, block.kind_N)
         if folded.offset_FD is not None:
-            offset_UD = offset_features(block.delta_UX, self.config).to(dtype) @ folded.offset_FD
+            offset_UD = offset_features(block.delta_U2, self.encodings).to(dtype) @ folded.offset_FD
             hidden = hidden + offset_UD.index_select(0, block.slot_N)
         if site_SF is not None:
             site_UD = site_SF.index_select(0, block.site_U) @ folded.site_FD
             hidden = hidden + site_UD.index_select(0, block.slot_N)
-        phi = value_features(value_N.index_select(0, block.order_N), self.config).to(dtype)
+        phi = value_features(value_N.index_select(0, block.order_N), self.encodings).to(dtype)
         hidden = nn.functional.gelu(torch.addmm(hidden, phi, folded.value_FD))
         logits = hidden @ folded.logit_DH
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -243,9 +242,9 @@ class CellAttention(nn.Module, abc.ABC):
 class FoldedCrossAttention(CellAttention):
     """CrossAttn_enc of the paper (§3.3) with the per-atom MLP before it, without residual and output projection."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
-        super().__init__(config, offsets=True)
-        width, inner = config.width, config.cross_heads * config.cross_head_dim
+    def __init__(self, encodings: Encodings, width: int, heads: int, head_dim: int) -> None:
+        super().__init__(encodings, heads, head_dim, width, offsets=True)
+        inner = heads * head_dim
         self.first = nn.Linear(sum(self.parts) + self.offset_dim, width)
         self.second = nn.Linear(width, width)
         self.query = nn.Linear(width, inner, bias=False)

@@ -2,7 +2,7 @@
 
 The C sources beside this file are compiled once with the machine's own compiler, for its own instruction set, and kept
 in a private folder of the user's cache. Without a compiler, on another device or with ``ATOMIZER_KERNELS=off`` the same
-functions run as ordinary torch operations; :func:`status` tells which of the two is in use, and why.
+functions run in plain torch; :func:`status` reports which of the two is in use, and why.
 
 A compiler that does not know OpenMP makes kernels of one thread. They are used only where torch has one thread as well
 (``torch.set_num_threads(1)``, the workers of a data loader): on one thread a prediction or training step with kernels

@@ -1,4 +1,4 @@
-"""Have the kernels compiled and loaded, or say why torch operations are used instead."""
+"""Have the kernels compiled and loaded, or report why plain torch is used instead."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from atomizer_io.models.atomizer.ops.kernels.layout import TASKS, facts
 HELP = "Install a C compiler that works (such as gcc), or set ATOMIZER_KERNELS=off to silence this message."
 
 logger = logging.getLogger(__name__)
-_told: set[str] = set()  # topics this process has spoken of
-_avoided: list[bool] = []  # not empty while torch operations are to be used
+_logged: set[str] = set()  # topics this process has logged
+_avoided: list[bool] = []  # not empty while plain torch is to be used
 
 
 class Disagreement(OSError):
@@ -83,7 +83,7 @@ def available() -> bool:
 
 @contextlib.contextmanager
 def without_kernels() -> Iterator[None]:
-    """Use torch operations meanwhile, whatever is available; for measurements and comparisons in one thread."""
+    """Use plain torch meanwhile, whatever is available; for measurements and comparisons in one thread."""
     _avoided.append(True)
     try:
         yield
@@ -92,16 +92,16 @@ def without_kernels() -> Iterator[None]:
 
 
 def library(source: str, dtype: torch.dtype) -> Loaded | None:
-    """The kernels of ``source``.c for one precision, or None where torch operations are to be used."""
+    """The kernels of ``source``.c for one precision, or None where plain torch is to be used."""
     if _avoided:
         return None
-    found = loaded(source, dtype)
-    return found if found.functions is not None and _worthwhile(found) else None
+    kernels = loaded(source, dtype)
+    return kernels if kernels.functions is not None and _worthwhile(kernels) else None
 
 
 @functools.cache
 def loaded(source: str, dtype: torch.dtype) -> Loaded:
-    """The kernels of ``source``.c, loaded once per process; a failure is told once, too."""
+    """The kernels of ``source``.c, loaded once per process; a failure is logged once, too."""
     if _switched_off():
         return Loaded("ATOMIZER_KERNELS is off")
     if dtype not in PRECISIONS:
@@ -128,7 +128,7 @@ def _load(source: str, dtype: torch.dtype, compiler: Compiler) -> Loaded:
         raise  # another folder would not help
     except OSError as error:
         reason = f"compiled for this process only, because the cache folder cannot be used ({error})"
-        _tell_once("cache", f"The kernels are {reason}. Set XDG_CACHE_HOME to a folder of your own to keep them.")
+        _log_once("cache", f"The kernels are {reason}. Set XDG_CACHE_HOME to a folder of your own to keep them.")
     return _load_from(cache.temporary_folder(), source, dtype, compiler, reason)
 
 
@@ -148,7 +148,7 @@ def _load_from(folder: Path, source: str, dtype: torch.dtype, compiler: Compiler
     assert functions is not None
     openmp = bool(functions.openmp())
     if not openmp:
-        _tell_once("openmp", f"{compiler} does not know OpenMP: the kernels are used only where torch has one thread.")
+        _log_once("openmp", f"{compiler} does not know OpenMP: the kernels are used only where torch has one thread.")
     return Loaded(reason, functions, folder, openmp, functions.lanes())
 
 
@@ -158,12 +158,12 @@ def _checked(path: Path, source: str, dtype: torch.dtype, final: bool = False) -
         functions = cache.load(path)
         expected = facts(source, dtype)
         try:
-            found = tuple(_facts(functions)(i) for i in range(len(expected)))
+            stated = tuple(_facts(functions)(i) for i in range(len(expected)))
         except AttributeError:
-            found = ()
-        if found != expected:
+            stated = ()
+        if stated != expected:
             _ctypes.dlclose(functions._handle)  # or the next library of this name would be this one
-            raise Disagreement(f"{path.name} says {found} of its structures and limits, {expected} is needed")
+            raise Disagreement(f"{path.name} states {stated} of its structures and limits, {expected} is needed")
         return functions
     except OSError as error:
         if final:
@@ -178,9 +178,9 @@ def _facts(functions: ctypes.CDLL) -> Callable[[int], int]:
     return function
 
 
-def _worthwhile(found: Loaded) -> bool:
-    """Whether the kernels are faster than torch operations, which use all of torch's threads."""
-    return found.openmp or torch.get_num_threads() == 1
+def _worthwhile(kernels: Loaded) -> bool:
+    """Whether the kernels are faster than plain torch, which uses all of torch's threads."""
+    return kernels.openmp or torch.get_num_threads() == 1
 
 
 def _switched_off() -> bool:
@@ -188,11 +188,11 @@ def _switched_off() -> bool:
 
 
 def _failed(reason: str) -> Loaded:
-    _tell_once("plain", f"The model runs without its compiled kernels, up to three times slower: {reason}. {HELP}")
+    _log_once("plain", f"The model runs without its compiled kernels, up to three times slower: {reason}. {HELP}")
     return Loaded(reason)
 
 
-def _tell_once(topic: str, message: str) -> None:
-    if topic not in _told:
-        _told.add(topic)
+def _log_once(topic: str, message: str) -> None:
+    if topic not in _logged:
+        _logged.add(topic)
         logger.warning("%s", message)

@@ -1,8 +1,8 @@
 """Where compiled libraries are kept, and why they can be trusted: only this user or root can have put them there.
 
 A library runs with all the rights of its user. It is therefore taken only from a folder, and as a file, that belongs to
-this user or root, that nobody else may write to, and that is no symbolic link. A checksum beside each library tells a
-whole file from a truncated one, which the loader may answer with a crash.
+this user or root, that nobody else may write to, and that is no symbolic link. A checksum beside each library shows
+that the file is whole: the loader may crash on a truncated one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from atomizer_io import cache_folder
 from atomizer_io.cache_folder import Untrusted, check_private
-from atomizer_io.locks import LOCK, alone
+from atomizer_io.locks import alone
 
 PATIENCE_S = 300.0  # how long to wait for another process that compiles; then this one compiles for itself
 
@@ -32,7 +32,7 @@ def user_folder() -> Path:
 
 def locked(folder: Path) -> AbstractContextManager[None]:
     """Wait until no other process compiles into ``folder``; where files cannot be locked, go on without."""
-    return alone(folder / LOCK, PATIENCE_S)
+    return alone(folder, PATIENCE_S)
 
 
 @functools.cache

@@ -20,10 +20,10 @@ NO_MEMORY, BAD_INDEX = 1, 2  # as in vectors.h
 
 def kernels_of(source: str, dtype: torch.dtype) -> Loaded:
     """The kernels of ``source``.c, for callers who found them usable; torch may have got other threads since."""
-    found = loaded(source, dtype)
-    if found.functions is None:
+    kernels = loaded(source, dtype)
+    if kernels.functions is None:
         raise KernelError(f"there are no compiled kernels of {source}.c for {dtype} here")
-    return found
+    return kernels
 
 
 def address(name: str, tensor: Tensor, dtype: torch.dtype, shape: Sequence[int]) -> int:
@@ -47,7 +47,7 @@ def addresses(
     task: type[Task],
     kernels: Loaded,
     real: torch.dtype,
-    given: Mapping[str, Tensor | None],
+    tensors: Mapping[str, Tensor | None],
     sizes: Mapping[str, int],
     absent: Collection[str] = (),
 ) -> dict[str, int]:
@@ -55,8 +55,8 @@ def addresses(
 
     Those in ``absent`` may be None, and are left out. The tensors must outlive the call of the kernel.
     """
-    known, found = dict(sizes), {}
-    for name, tensor in given.items():
+    known, pointers = dict(sizes), {}
+    for name, tensor in tensors.items():
         if tensor is None:
             if name not in absent:
                 raise KernelError(f"{name} of a compiled kernel is missing")
@@ -66,13 +66,13 @@ def addresses(
             for side, size in zip(array.sides, tensor.shape, strict=True):
                 known.setdefault(side, size)
         shape = [known.get(side, -1) for side in array.sides]
-        found[name] = address(name, tensor, array.dtype or real, shape)
+        pointers[name] = address(name, tensor, array.dtype or real, shape)
     for side, most in task.limits.items():
         if known.get(side, 0) > most:
             raise KernelError(f"a compiled kernel takes at most {most} along {side} of {task.__name__}")
     if task.whole is not None and known[task.whole] % kernels.lanes:
         raise KernelError(f"a compiled kernel takes whole vectors along {task.whole} of {task.__name__}")
-    return found
+    return pointers
 
 
 def run(

@@ -1,6 +1,7 @@
 """The attention pooling of ``cells.c`` as a torch operation with a gradient.
 
-Shapes: N atoms, G segments, S sites, L cells, K kinds, H heads, D width, F features, X axes.
+Shapes: N atoms, G segments, S sites, L cells, K kinds, H heads, D width, F features,
+2 = (x, y).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class CellAtoms:
     cell: Tensor  # (G,)
     begin: Tensor
     length: Tensor
-    position: Tensor  # (S, X) float64
-    anchor: Tensor  # (L, X) float64
+    position: Tensor  # (S, 2) float64
+    anchor: Tensor  # (L, 2) float64
     site_field: Tensor | None  # (S, F)
     value_frequencies: int
     value_step: float
@@ -85,7 +86,7 @@ class _PoolCells(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, lse_grad: Tensor, pooled_grad: Tensor) -> tuple[Tensor | None, ...]:
         *weights, lse, pooled = ctx.saved_tensors
-        given = {
+        results = {
             "lse": lse,
             "pooled": pooled,
             "lse_grad": lse_grad.contiguous(),
@@ -94,19 +95,19 @@ class _PoolCells(torch.autograd.Function):
         like = {
             f"{name}_grad": weight for name, weight in zip(CELL_WEIGHTS, weights, strict=True) if weight is not None
         }
-        sums = _run("cells_backward", ctx.atoms, weights, given, like)
+        sums = _run("cells_backward", ctx.atoms, weights, results, like)
         return (None, *(sums.get(f"{name}_grad") for name in CELL_WEIGHTS))
 
 
 def _run(
-    function: str, atoms: CellAtoms, weights: Any, given: dict[str, Tensor], like: dict[str, Tensor]
+    function: str, atoms: CellAtoms, weights: Any, results: dict[str, Tensor], like: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """Run a kernel over all segments; returns the sums that it accumulates in tensors ``like`` these."""
     (heads, width), real = weights[-1].shape, weights[-1].dtype
     kernels = kernels_of("cells", real)
     fixed = {name: getattr(atoms, name) for name in CellAtoms.__slots__ if name not in _NUMBERS}
     fixed = {name: None if tensor is None else tensor.contiguous() for name, tensor in fixed.items()}
-    arrays = fixed | dict(zip(CELL_WEIGHTS, weights, strict=True)) | given
+    arrays = fixed | dict(zip(CELL_WEIGHTS, weights, strict=True)) | results
     sizes = {"V": 2 * atoms.value_frequencies + 1}
     if weights[3] is not None:
         sizes["O"] = atoms.position.shape[1] * (2 * atoms.offset_frequencies + 1)

@@ -22,18 +22,18 @@ PRECISIONS = {torch.float32: ("-DREAL=float",), torch.float64: ("-DREAL=double",
 
 
 class CompilerError(OSError):
-    """The compiler failed; ``output`` is all it said, the message its first line about an error."""
+    """The compiler failed; ``output`` is all it printed, the message its first line about an error."""
 
     def __init__(self, what: str, output: str) -> None:
         lines = [line.strip() for line in output.splitlines() if line.strip()]
-        telling = [line for line in lines if "error" in line.lower()] or lines[-1:] or ["nothing was said"]
+        telling = [line for line in lines if "error" in line.lower()] or lines[-1:] or ["it printed nothing"]
         super().__init__(f"{what}: {telling[0]}")
         self.output = output
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C compiler: its path, and what it says of its version."""
+    """A C compiler: its path, and what it reports of its version."""
 
     path: str
     version: str
@@ -84,5 +84,5 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    wanted = ("model name", "flags", "Features", "CPU part")
-    return "\n".join(next((line for line in lines if line.startswith(name)), "") for name in wanted)
+    keys = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(next((line for line in lines if line.startswith(name)), "") for name in keys)

@@ -51,13 +51,13 @@ class Task(ctypes.Structure):
 
 
 # Sides: A atoms by natural number, N atoms by cell, G segments, S sites, L cells, K kinds, H heads, D width, V value
-# features, F site features, O offset features, X axes.
+# features, F site features, O offset features.
 _ATOMS = (
     _arrays(None, value="A")
     | _arrays(torch.int64, order="N")
     | _arrays(torch.int32, site="N", kind="N")
     | _arrays(torch.int64, cell="G", begin="G", length="G")
-    | _arrays(torch.float64, position="SX", anchor="LX")
+    | _arrays(torch.float64, position="S2", anchor="L2")
     | _arrays(None, site_field="SF")
 )
 CELL_WEIGHTS = _arrays(
@@ -93,7 +93,7 @@ class Cells(Task):
 # Sides: M queries, A acquisitions, K kinds, H heads, V value features, J kind features, F site features, T all features
 # of a token.
 _SITES = _arrays(torch.int64, site="MA")
-OBSERVED = _arrays(None, kind="KJ", kind_logit="KH", value_logit="VH", site_logit="FH", unseen="T")
+OBSERVED = _arrays(None, kind="KJ", kind_logit="KH", value_logit="VH", site_logit="FH", nothing="T")
 _POOLED = _arrays(None, pooled="HMT")
 
 
@@ -122,37 +122,37 @@ class Observing(Task):
     ]
 
 
-# Sides: M queries, k neighbours, L latents, H heads, E head dim, O offset features, X axes.
-ASKED = _arrays(None, query="MHE", turned="HMO", key="LHE", value="LHE")
-_NEAR = _arrays(torch.int64, neighbor="Mk") | _arrays(torch.float64, position="MX", anchor="LX")
-_ATTENDED = _arrays(None, attended="MHE", pooled="HMO")
+# Sides: M queries, k neighbours, L latents, H heads, E head dim, O offset features.
+ATTENDED = _arrays(None, query="MHE", turned="HMO", key="LHE", value="LHE")
+_NEAR = _arrays(torch.int64, neighbor="Mk") | _arrays(torch.float64, position="M2", anchor="L2")
+_POOLED_LATENTS = _arrays(None, attended="MHE", pooled="HMO")
 
 
-class Asking(Task):
-    """``Asking`` of queries.c."""
+class Attending(Task):
+    """``Attending`` of queries.c."""
 
     arrays: ClassVar[Mapping[str, Array]] = {
-        **ASKED,
+        **ATTENDED,
         **_NEAR,
-        **_ATTENDED,
-        **_gradients(_ATTENDED),
-        **_gradients(ASKED),
+        **_POOLED_LATENTS,
+        **_gradients(_POOLED_LATENTS),
+        **_gradients(ATTENDED),
     }
     limits: ClassVar[Mapping[str, int]] = {"H": MAX_HEADS, "O": MAX_FEATURES, "k": MAX_NEIGHBORS}
     whole = "E"
     _fields_ = [
-        *_pointers(ASKED),
+        *_pointers(ATTENDED),
         *_pointers(_NEAR),
         *_fields(ctypes.c_int64, "queries", "latents"),
         *_fields(ctypes.c_int32, "neighbors", "heads", "dim", "frequencies", "axes"),
         *_fields(ctypes.c_double, "step", "scale"),
-        *_pointers(_ATTENDED),
-        *_pointers(_gradients(_ATTENDED)),
-        *_pointers(_gradients(ASKED)),
+        *_pointers(_POOLED_LATENTS),
+        *_pointers(_gradients(_POOLED_LATENTS)),
+        *_pointers(_gradients(ATTENDED)),
     ]
 
 
-TASKS: Mapping[str, tuple[type[Task], ...]] = {"cells": (Cells,), "queries": (Observing, Asking)}  # of each source
+TASKS: Mapping[str, tuple[type[Task], ...]] = {"cells": (Cells,), "queries": (Observing, Attending)}  # of each source
 
 
 def facts(source: str, dtype: torch.dtype) -> tuple[int, ...]:

@@ -104,10 +104,10 @@ typedef struct {
     const int64_t *site;                                      /* queries x acquisitions, -1: none */
     const real *kind, *kind_logit;                            /* kinds x kind_features; kinds x heads */
     const real *value_logit, *site_logit;                     /* features x heads each */
-    const real *unseen;                                       /* the token where nothing was observed */
+    const real *nothing;                                       /* the token where nothing was observed */
     real *pooled;                                             /* heads x queries x features */
     const real *pooled_grad;
-    real *kind_grad, *kind_logit_grad, *value_logit_grad, *site_logit_grad, *unseen_grad;
+    real *kind_grad, *kind_logit_grad, *value_logit_grad, *site_logit_grad, *nothing_grad;
 } Observing;
 
 /* The tokens that one query sees, and padded copies of what they meet. */
@@ -197,7 +197,7 @@ static int observe_range(const Observing *t, int64_t first, int64_t last) {
         for (int h = 0; h < t->heads; h++) {
             real *pooled = t->pooled + (h * t->queries + m) * token;
             if (!count) {
-                memcpy(pooled, t->unseen, sizeof(real) * token);
+                memcpy(pooled, t->nothing, sizeof(real) * token);
                 continue;
             }
             mix_rows(s.weight + h, s.heads, s.phi_row, count, s.values, mixed);
@@ -230,7 +230,7 @@ static int observe_range_backward(const Observing *t, int64_t first, int64_t las
         for (int h = 0; h < heads; h++) {
             const real *pull = t->pooled_grad + (h * t->queries + m) * token;
             if (!count)
-                for (int f = 0; f < token; f++) t->unseen_grad[f] += pull[f];
+                for (int f = 0; f < token; f++) t->nothing_grad[f] += pull[f];
             memcpy(pull_value, pull, sizeof(real) * value);
             memcpy(pull_kind, pull + value, sizeof(real) * kind);
             memcpy(pull_site, pull + value + kind, sizeof(real) * site);
@@ -271,9 +271,9 @@ typedef struct {
     real *attended, *pooled;        /* as query; as turned */
     const real *attended_grad, *pooled_grad;
     real *query_grad, *turned_grad, *key_grad, *value_grad;
-} Asking;
+} Attending;
 
-static int asking_features(const Asking *t) { return t->turned ? t->axes * (2 * t->frequencies + 1) : 0; }
+static int attending_features(const Attending *t) { return t->turned ? t->axes * (2 * t->frequencies + 1) : 0; }
 
 /* What one query meets: offset features and rows of keys and values of its neighbours, and its attention to them. */
 typedef struct {
@@ -282,8 +282,8 @@ typedef struct {
     const real *phi_row[MAX_NEIGHBORS], *row[MAX_NEIGHBORS];
 } Hood;
 
-static int new_hood(const Asking *t, Hood *s) {
-    int features = padded(asking_features(t));
+static int new_hood(const Attending *t, Hood *s) {
+    int features = padded(attending_features(t));
     memset(s, 0, sizeof *s);
     s->phi = calloc((size_t)MAX_NEIGHBORS * features + 1, sizeof(real)), s->turned = calloc(features + 1, sizeof(real));
     for (int k = 0; s->phi && k < MAX_NEIGHBORS; k++) s->phi_row[k] = s->phi + k * features;
@@ -293,13 +293,13 @@ static int new_hood(const Asking *t, Hood *s) {
 static void free_hood(Hood *s) { free(s->phi), free(s->turned); }
 
 /* Point `row` at the keys or values of head h. */
-INLINE void rows_of(const Asking *t, Hood *s, int64_t m, int h, const real *of) {
+INLINE void rows_of(const Attending *t, Hood *s, int64_t m, int h, const real *of) {
     for (int k = 0; k < t->neighbors; k++)
         s->row[k] = of + (t->neighbor[m * t->neighbors + k] * t->heads + h) * t->dim;
 }
 
-static void ask(const Asking *t, int64_t m, Hood *s) {
-    const int features = asking_features(t), wide = padded(features), columns = padded(t->heads), axes = t->axes;
+static void attend(const Attending *t, int64_t m, Hood *s) {
+    const int features = attending_features(t), wide = padded(features), columns = padded(t->heads), axes = t->axes;
     if (features) {
         for (int axis = 0; axis < axes; axis++) {
             real delta[MAX_NEIGHBORS], space[MAX_FEATURES / 2 * MAX_NEIGHBORS];
@@ -324,15 +324,15 @@ static void ask(const Asking *t, int64_t m, Hood *s) {
     softmax_rows(s->weight, t->neighbors, columns);
 }
 
-static int ask_range(const Asking *t, int64_t first, int64_t last) {
+static int attend_range(const Attending *t, int64_t first, int64_t last) {
     for (int64_t i = first * t->neighbors; i < last * t->neighbors; i++)
         if (!WITHIN(t->neighbor[i], t->latents)) return BAD_INDEX;
     Hood s;
     if (new_hood(t, &s)) { free_hood(&s); return NO_MEMORY; }
-    const int features = asking_features(t), columns = padded(t->heads);
+    const int features = attending_features(t), columns = padded(t->heads);
     real mixed[MAX_FEATURES];
     for (int64_t m = first; m < last; m++) {
-        ask(t, m, &s);
+        attend(t, m, &s);
         for (int h = 0; h < t->heads; h++) {
             rows_of(t, &s, m, h, t->value);
             mix_rows(s.weight + h, columns, s.row, t->neighbors, t->dim, t->attended + (m * t->heads + h) * t->dim);
@@ -346,13 +346,13 @@ static int ask_range(const Asking *t, int64_t first, int64_t last) {
     return DONE;
 }
 
-static int ask_range_backward(const Asking *t, int64_t first, int64_t last) {
+static int attend_range_backward(const Attending *t, int64_t first, int64_t last) {
     Hood s;
     if (new_hood(t, &s)) { free_hood(&s); return NO_MEMORY; }
-    const int heads = t->heads, dim = t->dim, features = asking_features(t), columns = padded(heads);
+    const int heads = t->heads, dim = t->dim, features = attending_features(t), columns = padded(heads);
     real pull_phi[MAX_FEATURES] = {0}, mixed[MAX_FEATURES];
     for (int64_t m = first; m < last; m++) {
-        ask(t, m, &s);
+        attend(t, m, &s);
         for (int h = 0; h < heads; h++) {
             const real *pull = t->attended_grad + (m * heads + h) * dim;
             rows_of(t, &s, m, h, t->value);
@@ -385,7 +385,7 @@ static int ask_range_backward(const Asking *t, int64_t first, int64_t last) {
 
 IN_PARALLEL(observe_forward, observe_range, Observing)
 IN_PARALLEL(observe_backward, observe_range_backward, Observing)
-IN_PARALLEL(ask_forward, ask_range, Asking)
-IN_PARALLEL(ask_backward, ask_range_backward, Asking)
+IN_PARALLEL(attend_forward, attend_range, Attending)
+IN_PARALLEL(attend_backward, attend_range_backward, Attending)
 
-FACTS(sizeof(Observing), sizeof(Asking))
+FACTS(sizeof(Observing), sizeof(Attending))

@@ -1,7 +1,7 @@
-"""The attentions of ``queries.c`` as torch operations with gradients.
+"""The attentions of ``queries.c`` as torch functions with gradients.
 
 Shapes: M queries, k neighbours, L latents, A acquisitions, K kinds, H heads, E head dim, F token features, O offset
-features, X axes.
+features.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from atomizer_io.errors import KernelError
 from atomizer_io.models.atomizer.ops.kernels.build import library
 from atomizer_io.models.atomizer.ops.kernels.calls import address, addresses, kernels_of, run
 from atomizer_io.models.atomizer.ops.kernels.layout import (
-    ASKED,
+    ATTENDED,
     MAX_FEATURES,
     MAX_HEADS,
     MAX_NEIGHBORS,
     OBSERVED,
-    Asking,
+    Attending,
     Observing,
 )
 
@@ -43,11 +43,11 @@ class SeenTokens:
 
 @dataclass(frozen=True, slots=True)
 class Neighborhood:
-    """What is fixed when asking latents: who is near (M, k), and where queries and anchors are (metres, float64)."""
+    """What is fixed when attending to latents: the neighbours (M, k), and positions of queries and anchors (metres)."""
 
     neighbor_Mk: Tensor
-    position_MX: Tensor
-    anchor_LX: Tensor
+    position_M2: Tensor
+    anchor_L2: Tensor
     frequencies: int
     step: float
     scale: float
@@ -69,10 +69,10 @@ def pool_observations(
     kind_logit_KH: Tensor,
     value_logit_FH: Tensor,
     site_logit_FH: Tensor,
-    unseen_F: Tensor,
+    nothing_F: Tensor,
 ) -> Tensor:
-    """Tokens pooled by attention at each query, (H, M, F); ``unseen_F`` where there are none."""
-    weights = (kind_KF, kind_logit_KH, value_logit_FH, site_logit_FH, unseen_F)
+    """Tokens pooled by attention at each query, (H, M, F); ``nothing_F`` where there are none."""
+    weights = (kind_KF, kind_logit_KH, value_logit_FH, site_logit_FH, nothing_F)
     pooled: Tensor = _Observe.apply(seen, *weights)  # type: ignore[no-untyped-call]
     return pooled
 
@@ -82,7 +82,7 @@ def attend_latents(
 ) -> tuple[Tensor, Tensor | None]:
     """Values (M, H, E) and offset features (H, M, O) pooled by attention to the neighbours."""
     tensors = (query_MHE, turned_HMO, key_LHE, value_LHE)
-    result: tuple[Tensor, Tensor | None] = _Ask.apply(near, *tensors)  # type: ignore[no-untyped-call]
+    result: tuple[Tensor, Tensor | None] = _Attend.apply(near, *tensors)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -106,14 +106,14 @@ class _Observe(torch.autograd.Function):
         return (None, *(sums[f"{name}_grad"] for name in OBSERVED))
 
 
-class _Ask(torch.autograd.Function):
+class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, near: Neighborhood, *tensors: Tensor | None) -> tuple[Tensor, Tensor | None]:
         tensors = tuple(None if tensor is None else tensor.contiguous() for tensor in tensors)
         query, turned = tensors[:2]
         assert query is not None
         attended, pooled = torch.empty_like(query), None if turned is None else torch.empty_like(turned)
-        _ask("ask_forward", near, tensors, {"attended": attended, "pooled": pooled}, {})
+        _attend("attend_forward", near, tensors, {"attended": attended, "pooled": pooled}, {})
         ctx.near = near
         ctx.save_for_backward(*tensors)
         return attended, pooled
@@ -123,24 +123,24 @@ class _Ask(torch.autograd.Function):
     def backward(ctx: Any, attended_grad: Tensor, pooled_grad: Tensor | None) -> tuple[Tensor | None, ...]:
         query, turned, key, value = ctx.saved_tensors
         query_grad, turned_grad = torch.empty_like(query), None if turned is None else torch.empty_like(turned)
-        given = {
+        results = {
             "attended_grad": attended_grad.contiguous(),
             "pooled_grad": None if turned is None or pooled_grad is None else pooled_grad.contiguous(),
             "query_grad": query_grad,
             "turned_grad": turned_grad,
         }
         like = {"key_grad": key, "value_grad": value}
-        sums = _ask("ask_backward", ctx.near, (query, turned, key, value), given, like)
+        sums = _attend("attend_backward", ctx.near, (query, turned, key, value), results, like)
         return None, query_grad, turned_grad, sums["key_grad"], sums["value_grad"]
 
 
 def _observe(
-    function: str, seen: SeenTokens, weights: Any, given: dict[str, Tensor], like: dict[str, Tensor]
+    function: str, seen: SeenTokens, weights: Any, results: dict[str, Tensor], like: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     kind, kind_logit, value_logit, site_logit, _ = weights
     real, site_MA = kind.dtype, seen.site_MA.contiguous()
     kernels = kernels_of("queries", real)
-    arrays = {"site": site_MA} | dict(zip(OBSERVED, weights, strict=True)) | given
+    arrays = {"site": site_MA} | dict(zip(OBSERVED, weights, strict=True)) | results
     values, fields = 2 * seen.frequencies + 1, len(site_logit)
     sizes = {"A": len(seen.standard), "V": values, "T": values + kind.shape[1] + fields}
     settings: dict[str, int | float] = {
@@ -186,24 +186,24 @@ def _table(
     name: str, tensors: Sequence[Tensor | None], dtype: torch.dtype, shapes: Sequence[tuple[int, int]]
 ) -> ctypes.Array[ctypes.c_void_p]:
     pairs = zip(tensors, shapes, strict=True)
-    found = [None if tensor is None else address(name, tensor, dtype, shape) for tensor, shape in pairs]
-    return (ctypes.c_void_p * len(found))(*found)
+    pointers = [None if tensor is None else address(name, tensor, dtype, shape) for tensor, shape in pairs]
+    return (ctypes.c_void_p * len(pointers))(*pointers)
 
 
-def _ask(
-    function: str, near: Neighborhood, tensors: Any, given: dict[str, Tensor | None], like: dict[str, Tensor]
+def _attend(
+    function: str, near: Neighborhood, tensors: Any, results: dict[str, Tensor | None], like: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     query, turned, key, _ = tensors
     queries, heads, dim = query.shape
     kernels = kernels_of("queries", query.dtype)
-    arrays = dict(zip(ASKED, tensors, strict=True)) | given
+    arrays = dict(zip(ATTENDED, tensors, strict=True)) | results
     arrays |= {
         "neighbor": near.neighbor_Mk.contiguous(),
-        "position": near.position_MX.contiguous(),
-        "anchor": near.anchor_LX.contiguous(),
+        "position": near.position_M2.contiguous(),
+        "anchor": near.anchor_L2.contiguous(),
     }
     without = ("turned", "pooled", "pooled_grad", "turned_grad") if turned is None else ()
-    sizes = {"O": near.anchor_LX.shape[1] * (2 * near.frequencies + 1)} if turned is not None else {}
+    sizes = {"O": near.anchor_L2.shape[1] * (2 * near.frequencies + 1)} if turned is not None else {}
     settings: dict[str, int | float] = {
         "queries": queries,
         "latents": len(key),
@@ -211,9 +211,9 @@ def _ask(
         "heads": heads,
         "dim": dim,
         "frequencies": near.frequencies,
-        "axes": near.anchor_LX.shape[1],
+        "axes": near.anchor_L2.shape[1],
         "step": near.step,
         "scale": near.scale,
     }
-    settings |= addresses(Asking, kernels, query.dtype, arrays | like, sizes, absent=without)
-    return run(function, kernels, Asking, settings, like, np.ones(queries, dtype=np.int64))
+    settings |= addresses(Attending, kernels, query.dtype, arrays | like, sizes, absent=without)
+    return run(function, kernels, Attending, settings, like, np.ones(queries, dtype=np.int64))

@@ -10,8 +10,8 @@ import atomizer_io as aio
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sensors import LIDAR, SENTINEL2
 from atomizer_io.errors import AtomsError, ConfigError, UnknownChannelError
-from atomizer_io.models import rasterise as module
-from atomizer_io.models.rasterise import grid_over, pixels_of, rasterise
+from atomizer_lab.baselines import rasterise as module
+from atomizer_lab.baselines.rasterise import grid_over, pixels_of, rasterise
 
 PLAIN = {"mean": 0.0, "std": 1.0}
 
