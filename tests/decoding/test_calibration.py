@@ -92,7 +92,7 @@ def quietly(*arguments, **options) -> Calibration:
 
 
 def held_out(model: aio.AtomizerIO, point: OperatingPoint, river: bool, count: int = 60) -> tuple[float, float, float]:
-    """Over new scenes: the share of positions that differ from the model's own prediction, its error, share of FLOPs."""
+    """Over new scenes: the share of positions that differ from the model's own prediction, its error, and of FLOPs."""
     own, differing, work = own_point(model), [], []
     for number, (atoms, grid) in enumerate(landscapes(count, river, seed=1)):
         prediction, reference = point.predict(model, atoms, grid, seed=number), own.predict(model, atoms, grid)

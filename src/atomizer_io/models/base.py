@@ -55,8 +55,8 @@ class Cost:
 
     ``atoms_per_latent`` (κ) sets how many latents a scene gets and ``neighbors`` (k) how many of them a position reads;
     None leaves the model's own number. ``budget`` (m) is how many atoms of a cell are used at most, or of the scene
-    or window where a model has no cells; None uses all. ``max_points`` is how many points of a point cloud become context
-    at most, the others being looked at only where a query names them; None leaves the model's own number.
+    or window where a model has no cells; None uses all. ``max_points`` is how many points of a point cloud become
+    context at most, the others being looked at only where a query names them; None leaves the model's own number.
     """
 
     atoms_per_latent: int | None = None
