@@ -185,7 +185,7 @@ class AtomizerIO(Model):
     ) -> Latents:
         """Return the spatial latents of each sample.
 
-        ``atoms_per_latent`` (κ) sets how many latents there are, ``anchors`` sets their positions by hand. In training, cells
+        ``atoms_per_latent`` (κ) sets how many latents there are, ``anchors`` sets their positions. In training, cells
         are cut to the ``budget`` (m) of the settings with ``generator``; in evaluation whole cells are used unless
         ``budget`` is given, so that two evaluations agree to the bit. ``max_points`` overrides how many points of
         a point cloud enter the cells at most; they are sampled with ``generator``, without one the same each time. The

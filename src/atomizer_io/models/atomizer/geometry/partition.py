@@ -143,8 +143,8 @@ def build_geometry(
 
     ``steps`` lists the acquisitions of each time step (default: all in one); steps share their anchors, of which
     there are ⌈N/κ⌉ for the N atoms of an average step, or of the ``whole_series``, of whose points ``max_points`` are
-    to be used, and no fewer than ``least_latents`` where there are as many positions. ``anchors`` (L, 2), in the frame of
-    the atoms, overrides the layout.
+    to be used, and no fewer than ``least_latents`` where there are as many positions. ``anchors`` (L, 2), in the frame
+    of the atoms, overrides the layout.
     """
     x_min, y_min, x_max, y_max = atoms.bounds
     center_2 = np.array([(x_min + x_max) / 2, (y_min + y_max) / 2])
