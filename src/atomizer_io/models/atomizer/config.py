@@ -105,6 +105,7 @@ class AtomizerConfig(Encodings):
     rope_max_cycles: float = 16.0
     temporal: bool = False
     temporal_scale_days: float = 180.0
+    temporal_residual: bool = False  # κ counts the atoms of all time steps, and the mean over steps is a residual
 
     # Geometry and budgets
     layout: str = "hexagonal"

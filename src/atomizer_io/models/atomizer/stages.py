@@ -50,7 +50,7 @@ def processor(c: AtomizerConfig) -> Processor:
 def temporal(c: AtomizerConfig) -> TemporalAggregator:
     """Return the stage that merges the latents of all time steps."""
     scale = (c.temporal_scale_days, c.rope_min_cycles, c.rope_max_cycles)
-    return TemporalAggregator(c.width, *scale, c.attention_dropout, c.feedforward_dropout)
+    return TemporalAggregator(c.width, *scale, c.attention_dropout, c.feedforward_dropout, c.temporal_residual)
 
 
 def decoder(c: AtomizerConfig) -> Decoder:

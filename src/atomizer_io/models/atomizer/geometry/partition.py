@@ -106,6 +106,7 @@ def _geometry(
         max_points=config.max_points if max_points is None else max_points,
         layout=config.layout,
         steps=time_steps(atoms)[0] if config.temporal else None,
+        whole_series=config.temporal_residual,
         anchors=anchors,
     )
 
@@ -135,14 +136,15 @@ def build_geometry(
     max_points: int | None = None,
     layout: str = "hexagonal",
     steps: Sequence[tuple[int, ...]] | None = None,
+    whole_series: bool = False,
     anchors: Tensor | None = None,
 ) -> Geometry:
     """Place the anchors of one scene and assign every atom to its nearest.
 
     ``steps`` lists the acquisitions of each time step (default: all in one); steps share their anchors, of which
-    there are ⌈N/κ⌉ for the N atoms of an average step, of whose points ``max_points`` are to be used, and no fewer
-    than ``least_latents`` where there are as many places. ``anchors`` (L, 2), in the frame of the atoms, overrides the
-    layout.
+    there are ⌈N/κ⌉ for the N atoms of an average step, or of the ``whole_series``, of whose points ``max_points`` are
+    to be used, and no fewer than ``least_latents`` where there are as many places. ``anchors`` (L, 2), in the frame of
+    the atoms, overrides the layout.
     """
     x_min, y_min, x_max, y_max = atoms.bounds
     center_2 = np.array([(x_min + x_max) / 2, (y_min + y_max) / 2])
@@ -152,7 +154,8 @@ def build_geometry(
     step_sites = [np.concatenate([numbers[a] for a in step]) for step in steps]
     places = np.flatnonzero(sites.place_S == np.arange(len(sites.place_S)))
     entering = sum(sites.entering(part, max_points) for part in step_sites)
-    count = max(math.ceil(entering / (len(steps) * atoms_per_latent)), min(least_latents, len(places)))
+    counted = 1 if whole_series else len(steps)
+    count = max(math.ceil(entering / (counted * atoms_per_latent)), min(least_latents, len(places)))
 
     if anchors is not None:
         anchors_L2 = _checked_anchors(anchors) - center_2
