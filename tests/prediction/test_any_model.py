@@ -151,7 +151,7 @@ def test_what_a_model_cannot_do_is_said(tmp_path: Path, folder: Path) -> None:
         (f"{name} predicts at all positions at once: decode quadtree", {"decoding": aio.Decoding("quadtree")}),
         (f"{name} predicts at all.* decode sketch and alpha", {"decoding": aio.Decoding("sketch", 0.1)}),
         (f"{name} has a fixed cost: it has no atoms per lat", {"decoding": aio.Decoding(cost=aio.Cost(neighbors=3))}),
-        (f"{name} cannot tell how much attention", {"layers": ["attention"]}),
+        (f"{name} cannot report how much attention", {"layers": ["attention"]}),
     ):
         with pytest.raises(ConfigError, match=message):
             aio.predict_raster(folder, given, tmp_path / "map.tif", **HOW, **how)

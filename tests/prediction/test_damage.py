@@ -248,7 +248,7 @@ def test_links_in_the_folder_lead_nowhere(tmp_path: Path) -> None:
         "finished.json.new",
         "map.tif",
         "map.tif.plain",
-        "picture.png",
+        "preview.png",
         "areas.json",
         "decoded.txt",
     ]

@@ -72,7 +72,7 @@ def test_a_process_that_dies() -> None:
 def test_no_scheduler_there(monkeypatch: pytest.MonkeyPatch) -> None:
     from distributed import Client
 
-    with pytest.raises(ConfigError, match="no Dask scheduler answers at tcp://"):
+    with pytest.raises(ConfigError, match="no Dask scheduler responds at tcp://"):
         monkeypatch.setattr("atomizer_io.prediction.engines.TIMEOUT_S", 1)
         list(Dask("tcp://127.0.0.1:1").run(twice, range(3)))
     with pytest.raises(ValueError):
@@ -111,7 +111,7 @@ def test_the_same_bytes_from_every_engine(tmp_path: Path, cluster: Any) -> None:
     assert kinds["here"] == kinds["processes"] == kinds["dask"]
     assert set(kinds["here"]) == {
         *(f"{layer}.tif" for layer in ("map", *layers)),
-        *("areas.json", "areas.csv", "map.aux.xml", "picture.png"),
+        *("areas.json", "areas.csv", "map.aux.xml", "preview.png"),
     }
 
 

@@ -148,7 +148,7 @@ def test_a_canopy_height_model(canopy_model: Path, tmp_path: Path) -> None:
     assert product.mean == pytest.approx(np.nanmean(found), rel=1e-4)
     assert (product.target, product.unit) == ("canopy height", "m")
     assert product.windows == 16 and product.decoded == product.positions
-    assert set(product.files) == {"map.tif", "picture.png"} and not list(tmp_path.glob("*.parts"))
+    assert set(product.files) == {"map.tif", "preview.png"} and not list(tmp_path.glob("*.parts"))
 
 
 def test_a_return_at_the_centre_of_a_pixel_does_not_decide_it(canopy_model: Path, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_classes_have_the_layers_of_a_raster(tmp_path: Path) -> None:
     with rasterio.open(product.path) as source:
         assert json.loads(source.tags()["classes"]) == ["ground", "tree", "water"]
     assert sum(product.hectares.values()) == pytest.approx(seen.sum() / 1e4)
-    assert {"areas.json", "areas.csv", "map.aux.xml", "picture.png"} < set(product.files)
+    assert {"areas.json", "areas.csv", "map.aux.xml", "preview.png"} < set(product.files)
 
 
 def test_a_quadtree_asks_fewer_pixels(tmp_path: Path) -> None:

@@ -373,7 +373,7 @@ def test_the_reference_is_kept_for_resuming(model: Path, tmp_path: Path, monkeyp
 def test_a_dense_cloud_is_asked_at_some_points(model: Path, tmp_path: Path) -> None:
     cloud = village(tmp_path / "in.las")
     every = predict_points(model, cloud, tmp_path / "all.laz", **{**QUICK, "windows": PointCloudWindows(40.0)})
-    windows = PointCloudWindows(40.0, ask_every_m=1.0)
+    windows = PointCloudWindows(40.0, decode_every_m=1.0)
     some = predict_points(model, cloud, tmp_path / "some.laz", **{**QUICK, "windows": windows})
     xyz = laspy.read(cloud).xyz
     asked = one_per_cube(xyz, 1.0)
@@ -591,7 +591,7 @@ def test_a_coordinate_system_is_named(model: Path, tmp_path: Path) -> None:
     how = {"windows": PointCloudWindows(8.0), "execution": Execution(progress=False)}
     told = list[str]()
     a = predict_points(
-        model, feet, tmp_path / "a.laz", **{**how, "execution": Execution(tell=told.append, progress=False)}
+        model, feet, tmp_path / "a.laz", **{**how, "execution": Execution(log=told.append, progress=False)}
     )
     assert not any("coordinate system" in line for line in told)
     b = predict_points(
@@ -599,11 +599,11 @@ def test_a_coordinate_system_is_named(model: Path, tmp_path: Path) -> None:
         bare,
         tmp_path / "b.laz",
         crs="EPSG:2263",
-        **{**how, "execution": Execution(tell=told.append, progress=False)},
+        **{**how, "execution": Execution(log=told.append, progress=False)},
     )
     assert not any("coordinate system" in line for line in told)
     c = predict_points(
-        model, bare, tmp_path / "c.laz", **{**how, "execution": Execution(tell=told.append, progress=False)}
+        model, bare, tmp_path / "c.laz", **{**how, "execution": Execution(log=told.append, progress=False)}
     )
     assert "bare.laz has no coordinate system; coordinates are taken as metres" in told
     assert a.windows == b.windows < c.windows
@@ -639,7 +639,7 @@ def test_the_date_is_told(model: Path, tmp_path: Path, flag: int, expected: str)
         model,
         tmp_path / "dated.laz",
         tmp_path / "out.laz",
-        **{**QUICK, "execution": Execution(tell=told.append, progress=False)},
+        **{**QUICK, "execution": Execution(log=told.append, progress=False)},
     )
     assert any(line.startswith(expected) for line in told)
 
@@ -722,7 +722,7 @@ def test_odd_clouds_are_classified(model: Path, tmp_path: Path, change: Any) -> 
     change(cloud)
     cloud.write(tmp_path / "in.las")
     told = list[str]()
-    how = {**QUICK, "execution": Execution(progress=False, tell=told.append)}
+    how = {**QUICK, "execution": Execution(progress=False, log=told.append)}
     product = predict_points(model, tmp_path / "in.las", tmp_path / "out.las", **how)
     found = laspy.read(tmp_path / "out.las")
     probabilities = np.stack([found[name] for name in CLASSES], axis=1)
@@ -789,7 +789,7 @@ def test_the_choices_for_clouds_on_the_command_line(
     assert main(["predict", *points, *more, "-o", str(tmp_path / "a.laz")]) == 0
     asked = len(one_per_cube(laspy.read(cloud).xyz, 2.0))
     assert f"{asked:,} positions decoded" in capsys.readouterr().out
-    windows, few = PointCloudWindows(40.0, ask_every_m=2.0), Decoding(cost=Cost(max_points=300))
+    windows, few = PointCloudWindows(40.0, decode_every_m=2.0), Decoding(cost=Cost(max_points=300))
     predict_points(model, cloud, tmp_path / "b.laz", windows=windows, decoding=few, execution=Execution(progress=False))
     assert (tmp_path / "a.laz").read_bytes() == (tmp_path / "b.laz").read_bytes()
 
@@ -860,7 +860,7 @@ def test_a_cloud_that_was_predicted_before(model: Path, tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=300)
     predict_points(model, cloud, tmp_path / "once.laz", **QUICK)
     told = list[str]()
-    how = {**QUICK, "execution": Execution(progress=False, tell=told.append)}
+    how = {**QUICK, "execution": Execution(progress=False, log=told.append)}
     predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", **how)
     assert any("once.laz was predicted before: PredictedClassification, entropy, ground, veg" in line for line in told)
     assert (tmp_path / "twice.laz").read_bytes() == (tmp_path / "once.laz").read_bytes()

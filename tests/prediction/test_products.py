@@ -133,7 +133,7 @@ def colours_in(part: np.ndarray) -> set[tuple[int, ...]]:
 
 
 def test_the_preview_has_the_colours_of_the_map_a_legend_and_a_scale_bar(product: RasterProduct) -> None:
-    picture, classes = read(product.files["picture.png"]), read(product.path)[0]
+    picture, classes = read(product.files["preview.png"]), read(product.path)[0]
     shown = mapped_part(picture, classes.shape)
     for number, colour in (*enumerate(COLOURS), (255, (255, 255, 255))):
         assert (shown[:, classes == number] == np.array(colour)[:, None]).all()
@@ -151,7 +151,7 @@ def test_a_preview_without_matplotlib_is_the_map_alone(tmp_path: Path, monkeypat
     for number, folder in enumerate((model_folder(), quantity_folder())):
         target = tmp_path / f"map{number}.tif"
         product = predict_raster(folder, scene(tmp_path), target, execution=Execution(progress=False))
-        assert read(product.files["picture.png"]).shape == (4, 20, 30)
+        assert read(product.files["preview.png"]).shape == (4, 20, 30)
 
 
 def test_the_preview_of_names_that_are_no_formulas(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_the_preview_of_names_that_are_no_formulas(tmp_path: Path) -> None:
     product = predict_raster(
         model_folder(class_names=names), scene(tmp_path), tmp_path / "map.tif", execution=Execution(progress=False)
     )
-    assert read(product.files["picture.png"]).ndim == 3
+    assert read(product.files["preview.png"]).ndim == 3
 
 
 def test_a_quantity_in_its_units(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_a_quantity_in_its_units(tmp_path: Path) -> None:
         assert np.isnan(source.nodata)
         assert source.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
     assert product.mean == pytest.approx(found.mean(), rel=1e-4)
-    assert set(product.files) == {"map.tif", "attention.tif", "picture.png"}
-    shown = mapped_part(read(product.files["picture.png"]), found.shape[1:])
+    assert set(product.files) == {"map.tif", "attention.tif", "preview.png"}
+    shown = mapped_part(read(product.files["preview.png"]), found.shape[1:])
     lowest, highest = (shown.reshape(3, -1)[:, at].tolist() for at in (found.argmin(), found.argmax()))
     assert (lowest, highest) == ([68, 1, 84], [253, 231, 36]), "the ends of viridis, which stand beside it"
 

@@ -23,7 +23,7 @@ from atomizer_io.io.point_clouds import open_las, point_cloud_header
 from atomizer_io.io.point_store import CHUNK
 
 Bytes = NDArray[np.uint8]
-Extra = tuple[str, str, str]  # a dimension that is added: its name, its type (u1 or f4), what it is or its unit
+Extra = tuple[str, str, str]  # a dimension that is added: its name, its type (u1 or f4), its meaning or its unit
 
 COPIED = 16 << 20  # bytes at once
 SUFFIXES = (".las", ".laz")
@@ -141,8 +141,8 @@ def written_like(
 ) -> Iterator[Callable[[Bytes], None]]:
     """Write a LAS file, or LAZ by its suffix; the function that is yielded takes points (P, bytes), new bytes included.
 
-    ``extras`` are the dimensions that are added, ``maker`` says which model made them. Index and order of a COPC file
-    are not those of the new one, so the records that describe them are left out; all others are kept.
+    ``extras`` are the dimensions that are added, ``maker`` names the model that made them. Index and order of a COPC
+    file are not those of the new one, so the records that describe them are left out; all others are kept.
     """
     compress = target.suffix.lower() == ".laz"
     length = original.record_length + sum(np.dtype(kind).itemsize for _, kind, _ in extras)
@@ -194,26 +194,26 @@ def _head(
     original: Original, extras: Sequence[Extra], maker: Mapping[str, str], laz: bytes | None, length: int
 ) -> bytes:
     """Return the header and the records of the new file."""
-    found, described = list[bytes](), False
+    written, described = list[bytes](), False
     for record in original.records:
         own = original.copied_record(record)
         if record.owner == "copc" or (record.owner, record.number) in (LASZIP, MAKER):
             continue
         if (record.owner, record.number) == EXTRA and extras and not described:
             own, described = _vlr(*EXTRA, _descriptions(original, own[VLR_BYTES:], extras), own[22:VLR_BYTES]), True
-        found.append(own)
+        written.append(own)
     if extras and not described:
-        found.append(_vlr(*EXTRA, _descriptions(original, b"", extras), b"Extra Bytes Record"))
-    found.append(_vlr(*MAKER, json.dumps(maker).encode(), b"model of the classes"))
+        written.append(_vlr(*EXTRA, _descriptions(original, b"", extras), b"Extra Bytes Record"))
+    written.append(_vlr(*MAKER, json.dumps(maker).encode(), b"model of the classes"))
     if laz is not None:
-        found.append(_vlr(*LASZIP, laz, b"atomizer-io by lazrs"))
+        written.append(_vlr(*LASZIP, laz, b"atomizer-io by lazrs"))
     last = max([_end(record) for record in original.records], default=header_size(original))
     gap = original.head[last:]
     header = bytearray(original.head[: header_size(original)])
     compressed = original.point_format | (0b1000_0000 if laz is not None else 0)
-    start = len(header) + sum(map(len, found)) + len(gap)
-    struct.pack_into("<IIBH", header, 96, start, len(found), compressed, length)
-    return bytes(header) + b"".join(found) + gap
+    start = len(header) + sum(map(len, written)) + len(gap)
+    struct.pack_into("<IIBH", header, 96, start, len(written), compressed, length)
+    return bytes(header) + b"".join(written) + gap
 
 
 def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) -> bytes:
@@ -265,13 +265,13 @@ def _end(record: Record) -> int:
 
 def _records(file: BinaryIO, start: int, count: int, form: str) -> tuple[Record, ...]:
     """Read consecutive records; ``form`` gives owner, number and length."""
-    found, own = [], struct.calcsize(form)
+    records, own = [], struct.calcsize(form)
     for _ in range(count):
         file.seek(start)
         owner, number, length = struct.unpack(form, file.read(own))
-        found.append(Record(start, own + length, owner.split(b"\0")[0].decode("ascii", "replace"), number))
+        records.append(Record(start, own + length, owner.split(b"\0")[0].decode("ascii", "replace"), number))
         start += own + length
-    return tuple(found)
+    return tuple(records)
 
 
 def _tail(file: BinaryIO, head: bytes) -> tuple[Record, ...]:
@@ -279,8 +279,8 @@ def _tail(file: BinaryIO, head: bytes) -> tuple[Record, ...]:
     end = file.seek(0, 2)
     if head[25] >= 4:
         start, count = struct.unpack_from("<QI", head, 235)
-        found = _records(file, start, count, "<2x16sHQ32x")
-        return tuple(record for record in found if record.owner != "copc")
+        records = _records(file, start, count, "<2x16sHQ32x")
+        return tuple(record for record in records if record.owner != "copc")
     wave = struct.unpack_from("<Q", head, 227)[0] if head[25] == 3 else 0
     return (Record(wave, end - wave, "waveforms", 0),) if 0 < wave < end else ()
 

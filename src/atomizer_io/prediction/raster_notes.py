@@ -15,7 +15,7 @@ from atomizer_io.io.crs import outline
 from atomizer_io.io.raster_sources import RasterSource
 
 OTHER_PIXELS = 4.0  # times larger or smaller than in training
-SAME_PLACE = 0.5  # of the smaller raster: tiles of one date overlap less
+SAME_EXTENT = 0.5  # of the smaller raster: tiles of one date overlap less
 DECLARE = "if it means that nothing was observed, declare it by nodata= (--nodata)"
 UNSCALE = (
     "the scale and offset in the file are not applied: if the model was trained on values to which they were, apply "
@@ -26,10 +26,10 @@ UNSCALE = (
 def warn_unlike(task_spec: TaskSpec, sources: Sequence[RasterSource]) -> None:
     """Warn of rasters whose values or pixels are unlike the training data, each kind of fault once, and of doubles."""
     images = [Image(source.path.name, source.overview(), source.channels, source.date) for source in sources]
-    found = misfits(images, task_spec.statistics())
+    faults = misfits(images, task_spec.statistics())
     sizes = {source.path.name: text for source in sources if (text := other_pixels(task_spec, source)) is not None}
     advice = {"fill": DECLARE} | ({"units": UNSCALE} if any(source.scaled for source in sources) else {})
-    for text in (*sentences(found | ({"pixels": sizes} if sizes else {}), advice), *doubles(sources, images)):
+    for text in (*sentences(faults | ({"pixels": sizes} if sizes else {}), advice), *doubles(sources, images)):
         warnings.warn(text, stacklevel=5)
 
 
@@ -53,9 +53,9 @@ def doubles(sources: Sequence[RasterSource], images: Sequence[Image]) -> Iterato
         if same or first.path.samefile(second.path):
             what = "is given twice" if first.path == second.path else f"and {second.path.name} hold the same values"
             yield f"{first.path.name} {what}: what it shows counts twice; leave one out"
-        elif first.date is not None and first.date == second.date and shared(first, second) > SAME_PLACE:
+        elif first.date is not None and first.date == second.date and shared(first, second) > SAME_EXTENT:
             yield (
-                f"{first.path.name} and {second.path.name} are of the same sensor, place and date ({first.date}): "
+                f"{first.path.name} and {second.path.name} are of the same sensor, area and date ({first.date}): "
                 "leave one out, or correct its date (--date)"
             )
 

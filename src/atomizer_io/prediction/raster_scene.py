@@ -59,11 +59,11 @@ class RasterScene:
         execution: Execution = Execution(),
     ) -> RasterScene:
         """Check everything before any work."""
-        given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
-        own, saved = SavedModel.of(model, decoding, execution.say)
-        sources = open_rasters(given, own.task_spec.channels)
+        listed_rasters = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
+        own, saved = SavedModel.of(model, decoding, execution.report)
+        sources = open_rasters(listed_rasters, own.task_spec.channels)
         for source in sources:
-            execution.say(str(source))
+            execution.report(str(source))
         if not 0 <= like < len(sources):
             raise ConfigError(f"like is {like}, but there are {len(sources)} rasters, numbered from 0")
         map_grid = map_grid_of(sources[like], gsd_m)
@@ -135,8 +135,8 @@ class RasterScene:
 
 def paths_of(rasters: Any) -> list[Path]:
     """Return the paths of rasters as users give them, without opening any."""
-    given: list[Any] = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
-    named = [raster.get("path") if isinstance(raster, dict) else getattr(raster, "path", raster) for raster in given]
+    items: list[Any] = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
+    named = [raster.get("path") if isinstance(raster, dict) else getattr(raster, "path", raster) for raster in items]
     return [path if isinstance(path, Path) else Path(path) for path in named if path is not None]
 
 
@@ -201,7 +201,7 @@ def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[
         )
     if "attention" in layers and not model.capabilities.attention:
         raise ConfigError(
-            f"{model.preset or model.family} cannot tell how much attention channels received: leave out that layer"
+            f"{model.preset or model.family} cannot report how much attention channels received: leave out that layer"
         )
     check_channels(model, sources)
     warn_unlike(task_spec, sources)

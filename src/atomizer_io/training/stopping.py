@@ -20,9 +20,9 @@ from atomizer_io.errors import ConfigError
 
 CLOSING_SHARE = 0.1
 MOST_CLOSING = 0.5  # of all time: so much is left for steps, however long validations take
-READING, INITIALISATION, TRAINING, VALIDATION = "reading", "initialisation", "training", "validation"
-CLOSING, BASELINES = "closing", "baselines"
-PHASES = (READING, INITIALISATION, TRAINING, VALIDATION, CLOSING, BASELINES)
+START, READING, INITIALISATION = "start", "reading", "initialisation"
+TRAINING, VALIDATION, CLOSING, BASELINES = "training", "validation", "closing", "baselines"
+PHASES = (START, READING, INITIALISATION, TRAINING, VALIDATION, CLOSING, BASELINES)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
