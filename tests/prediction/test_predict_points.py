@@ -940,6 +940,24 @@ def test_ply_is_predicted_as_the_same_points_in_las(
     assert hidden == [".finished.jsonl"]
 
 
+def test_messages_name_the_ply_file_and_not_its_copy(model: Path, tmp_path: Path) -> None:
+    cloud, lines = made(tmp_path / "a.las", points=100, extra=False), list[str]()
+    ply = as_ply(cloud, tmp_path / "b.ply", ground=np.zeros(100, "f4"))
+    with pytest.raises(DataError, match="has a dimension 'ground' already") as caught:
+        predict_points(model, ply, tmp_path / "out.las", **QUICK)
+    assert caught.value.path == str(ply)
+    as_ply(cloud, ply, ground=np.zeros(100, "f4"), entropy=np.zeros(100, "f4"))
+    how = {**QUICK, "execution": Execution(progress=False, log=lines.append)}
+    predict_points(model, ply, tmp_path / "out.las", **how)
+    assert any(line.startswith("b.ply was predicted before: ground, entropy") for line in lines)
+    point = laspy.read(cloud)
+    point.x[0] = 700_000 + 2_000_000
+    point.write(cloud)
+    with pytest.raises(DataError, match="has it stray points") as caught:
+        predict_points(model, as_ply(cloud, ply), tmp_path / "far.las", windows=PointCloudWindows(0.05))
+    assert caught.value.path == str(ply)
+
+
 def test_longitude_and_latitude_are_not_predicted(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -1085,6 +1103,9 @@ def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
     away = RasterInput(image(tmp_path / "away.tif", west=800_000.0), **given)
     with pytest.raises(DataError, match=r"away\.tif: does not overlap the point cloud"):
         predict_points(model, cloud, tmp_path / "out.las", rasters=[away], **QUICK)
+    beside = RasterInput(image(tmp_path / "beside.tif", west=700_057.0), **given)
+    with pytest.warns(UserWarning, match=r"beside\.tif covers 4\.7 % of the point cloud in\.laz"):
+        predict_points(model, cloud, tmp_path / "little.las", rasters=[beside], **QUICK)
     bare = made(tmp_path / "bare.laz", points=300, epsg=None)
     with pytest.raises(DataError, match=r"bare\.laz: has no coordinate system"):
         predict_points(model, bare, tmp_path / "out.las", rasters=[picture], **QUICK)

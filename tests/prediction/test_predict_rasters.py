@@ -24,7 +24,7 @@ from atomizer_io.models.base import Cost
 from atomizer_io.prediction import rasters as module
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.raster_notes import warn_unlike
-from atomizer_io.prediction.raster_scene import RasterScene, usual_window_m
+from atomizer_io.prediction.raster_scene import RasterScene, sensor_hint, usual_window_m
 from atomizer_io.prediction.raster_windows import ramp
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, NAMES, UTM, model_folder, quantity_folder, read, scene, values, write
@@ -307,6 +307,17 @@ def test_channels_that_the_model_never_saw(tmp_path: Path) -> None:
     radar = {"path": path, "sensor": "sentinel1", "bands": "VV"}
     with pytest.raises(DataError, match=r"without sentinel1 VV"):  # it has a name for it, but has learned nothing of it
         predict_raster(folder, radar, tmp_path / "b.tif", **QUIET)
+
+
+@pytest.mark.parametrize(("trained", "named"), [("sentinel2", "sentinel2_l2a"), ("sentinel2_l2a", "sentinel2")])
+def test_another_product_of_the_same_sensor(tmp_path: Path, trained: str, named: str) -> None:
+    """Their bands have the same names: the sensor that the model was trained with is suggested."""
+    channels = tuple(aio.sensors.get(trained).pick(*NAMES))
+    path = write(tmp_path / "a.tif", values(12, 12))
+    with pytest.warns(UserWarning, match=rf"trained without {named} B02.* wavelengths; did you mean {trained}\?"):
+        predict_raster(model_folder(channels=channels), {"path": path, "sensor": named}, tmp_path / "a.tiff", **QUIET)
+    other_bands = aio.sensors.get(named).pick("B04", "B11")
+    assert sensor_hint(aio.load_model(model_folder(channels=channels)).task_spec, other_bands) == ""
 
 
 def test_channels_that_the_model_never_did_without(tmp_path: Path) -> None:

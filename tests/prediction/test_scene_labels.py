@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,19 @@ def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture
     large = write(tmp_path / "large.tif", values(2000, 1500))
     assert predict("--raster", large, "--sensor", "sentinel2", "-o", tmp_path / "a.csv") == 2
     assert "has 9,000,000 values" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("extent_m", "warns"), [(None, 0), (60.0, 0), (150.0, 0), (640.0, 1), (50.0, 1)])
+def test_a_patch_of_another_extent_is_warned_about(tmp_path: Path, extent_m: float | None, warns: int) -> None:
+    model = model_folder(task="classification", channels=tuple(SENTINEL2.pick(*NAMES)), extent_m=extent_m)
+    folder = patches(tmp_path, 2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert predict("--raster", folder, "--sensor", "sentinel2", "-o", tmp_path / "out.csv", model=model) == 0
+    texts = [str(warning.message) for warning in caught if "covers 80 m" in str(warning.message)]
+    assert len(texts) == warns
+    assert all(f"p0.tif covers 80 m; the model was trained on scenes of {extent_m:g} m" in text for text in texts)
+    assert all("(likewise p1.tif)" in text for text in texts)
 
 
 def test_values_in_other_units_are_warned_about(tmp_path: Path) -> None:

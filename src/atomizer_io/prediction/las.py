@@ -54,11 +54,14 @@ class Record:
 class Original:
     """The file that a new one is written like; ``dimensions`` are the names of all values of a point.
 
+    Messages name the file ``called``, which is another one if ``path`` is a copy of a PLY file.
+
     ``tail`` are the pieces behind the points: extended records, or the waveforms of LAS 1.3. ``gone`` are those bytes
     of a stored point that are left out, because an earlier prediction added them.
     """
 
     path: Path
+    called: Path
     head: bytes  # up to the first point
     records: tuple[Record, ...]
     tail: tuple[Record, ...]
@@ -67,7 +70,7 @@ class Original:
     gone: tuple[int, ...] = ()
 
     @classmethod
-    def read(cls, path: Path, crs: str | None = None) -> Original:
+    def read(cls, path: Path, crs: str | None = None, called: Path | None = None) -> Original:
         """Read everything but the points; ``crs`` is for a file without a coordinate system."""
         if path.suffix.lower() not in SUFFIXES:
             raise DataError(path, "is neither LAS, LAZ nor PLY: only those are read as point clouds")
@@ -79,7 +82,7 @@ class Original:
                 raise DataError(path, "is LAZ with waveforms, which would be lost: convert it to .las first")
             size, _, count = struct.unpack_from("<HII", head, 94)
             records = _records(file, size, count, "<2x16sHH32x")
-            return cls(path, head, records, _tail(file, head), points, names)
+            return cls(path, called or path, head, records, _tail(file, head), points, names)
 
     @property
     def minor(self) -> int:
@@ -109,14 +112,14 @@ class Original:
                 count += len(points)
                 yield points
         if count < self.points:
-            raise DataError(self.path, f"is truncated: it holds {count} of {self.points} points")
+            raise DataError(self.called, f"is truncated: it holds {count} of {self.points} points")
 
     def bytes_of(self, points: Any) -> Bytes:
         """Return a copy of the points of :meth:`chunks` as they are stored (P, bytes)."""
         raw: Bytes = np.frombuffer(np.ascontiguousarray(points.array), np.uint8).reshape(len(points), -1)
         length = self.record_length + len(self.gone)
         if raw.shape[1] != length:
-            raise DataError(self.path, f"cannot be read: points have {raw.shape[1]} bytes, not {length}")
+            raise DataError(self.called, f"cannot be read: points have {raw.shape[1]} bytes, not {length}")
         return np.delete(raw, self.gone, axis=1) if self.gone else raw.copy()
 
     def copied_record(self, record: Record) -> bytes:
@@ -147,7 +150,7 @@ def written_like(
     compress = target.suffix.lower() == ".laz"
     length = original.record_length + sum(np.dtype(kind).itemsize for _, kind, _ in extras)
     if length > MOST:
-        raise DataError(original.path, f"points would have {length} bytes, more than LAS can hold")
+        raise DataError(original.called, f"points would have {length} bytes, more than LAS can hold")
     with target.open("wb") as file:
         vlr = _laz(original, length) if compress else None
         head = _head(original, extras, maker, None if vlr is None else vlr.record_data(), length)
@@ -170,7 +173,7 @@ def check_extras(original: Original, names: Sequence[str]) -> None:
     for name in names:
         if name.casefold() in there:
             raise DataError(
-                original.path,
+                original.called,
                 f"has a dimension {there[name.casefold()]!r} already: give the class another name, or write fewer "
                 "dimensions (no probabilities; replace the classification)",
             )
@@ -185,7 +188,7 @@ def _laz(original: Original, length: int) -> Any:
     import lazrs
 
     if original.point_format in NOT_IN_LAZ:
-        raise DataError(original.path, f"has point format {original.point_format}, which is written as .las only")
+        raise DataError(original.called, f"has point format {original.point_format}, which is written as .las only")
     plain = original.record_length - extra_bytes(original)
     return lazrs.LazVlr.new_for_compression(original.point_format, length - plain)
 
@@ -230,7 +233,7 @@ def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) ->
         stored += known.ljust(DESCRIPTION - NAME, b"\0") + struct.pack("<32s", meaning.encode())
     if len(stored) > MOST:
         raise DataError(
-            original.path, f"would have more extra dimensions than LAS can hold: {len(stored) // DESCRIPTION}"
+            original.called, f"would have more extra dimensions than LAS can hold: {len(stored) // DESCRIPTION}"
         )
     return stored
 
@@ -298,7 +301,7 @@ def _write_tail(original: Original, file: BinaryIO) -> None:
                 file.write(block)
                 left -= len(block)
             if left:
-                raise DataError(original.path, "is truncated: a record behind the points is not complete")
+                raise DataError(original.called, "is truncated: a record behind the points is not complete")
     if original.minor >= 3:
         wave = struct.unpack_from("<Q", original.head, 227)[0]
         file.seek(227)

@@ -89,7 +89,7 @@ def dimensions_of(
         extras += [(ENTROPY, "f4", "nats"), *((name, "f4", "probability") for name in codes)]
     original, replaced = without_earlier(original, [name for name, _, _ in extras])
     if replaced:
-        execution.report(f"{original.path.name} was predicted before: {listed(replaced)} are replaced in the output")
+        execution.report(f"{original.called.name} was predicted before: {listed(replaced)} are replaced in the output")
     check_extras(original, [name for name, _, _ in extras])
     return original, extras
 
@@ -133,8 +133,8 @@ def check_legacy(original: Original, codes: Mapping[str, int]) -> None:
     name = max(codes, key=lambda name: codes[name])
     if original.point_format < 6 and codes[name] > LEGACY:
         raise ConfigError(
-            f"{original.path} has point format {original.point_format}, whose classes end at {LEGACY}, but {name!r} is "
-            f"{codes[name]}: give it another code (codes of PointCloudClasses), or do not replace the classification"
+            f"{original.called} has point format {original.point_format}, whose classes end at {LEGACY}, but {name!r} "
+            f"is {codes[name]}: give it another code (codes of PointCloudClasses), or do not replace the classification"
         )
 
 

@@ -37,7 +37,12 @@ def as_las(path: Path, output: Path, crs: str | None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
         copy = Path(folder, f"{path.name}.las")
         las_of(path, crs).write(copy)
-        yield copy
+        try:
+            yield copy
+        except DataError as error:
+            if error.path != str(copy):
+                raise
+            raise DataError(path, error.cause) from error
 
 
 def las_of(path: Path, crs: str | None) -> Any:

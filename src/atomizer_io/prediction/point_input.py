@@ -30,6 +30,7 @@ from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.point_notes import assumed, colours_of, date_note, warn_lacking_fields, warn_unlike
 from atomizer_io.prediction.point_predictions import windows_with_points
 from atomizer_io.prediction.point_windows import Inputs, PointJob, knows_colours
+from atomizer_io.prediction.raster_notes import warn_uncovered
 from atomizer_io.prediction.raster_scene import warn_lacking
 from atomizer_io.progress import progress_bar
 
@@ -67,7 +68,7 @@ class PointInput:
         execution: Execution,
     ) -> PointInput:
         """Open the file and its rasters, and load the model; report what is assumed."""
-        original, header = Original.read(stored, crs), point_cloud_header(stored, crs)
+        original, header = Original.read(stored, crs, path), point_cloud_header(stored, crs)
         if (line := assumed(path, header)) is not None:
             execution.report(line)
         own, saved = SavedModel.of(model, decoding, execution.report)
@@ -167,6 +168,7 @@ def sources_of(
         west, south, east, north = (edge / header.unit_m for edge in header.bounds)
         if not overlap(source, header.crs, (west, south, east, north)):
             raise DataError(source.path, f"does not overlap the point cloud {path.name}")
+        warn_uncovered(path.name, (west, south, east, north), header.crs, source)
         sources.append(source)
     return sources
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from atomizer_io.data.misfits import Image, misfits, sentences
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.io.crs import outline
+from atomizer_io.io.crs import Box, nearest_turn, outline, turn_of
 from atomizer_io.io.raster_sources import RasterSource
 
 OTHER_PIXELS = 4.0  # times larger or smaller than in training
 SAME_EXTENT = 0.5  # of the smaller raster: tiles of one date overlap less
+LEAST_COVERED = 0.1  # of a point cloud: an image beside it that covers less is warned of
 DECLARE = "if it means that nothing was observed, declare it by nodata= (--nodata)"
 UNSCALE = (
     "the scale and offset in the file are not applied: if the model was trained on values to which they were, apply "
@@ -62,12 +63,31 @@ def doubles(sources: Sequence[RasterSource], images: Sequence[Image]) -> Iterato
 
 def shared(first: RasterSource, second: RasterSource) -> float:
     """Return the share of the smaller of two rasters that the other covers."""
-    x, y = outline(first.bounds, first.crs, second.crs)
+    areas = common_areas(first.bounds, first.crs, second)
+    return 0.0 if areas is None else areas[0] / min(areas[1:])
+
+
+def common_areas(box: Box, crs: str | None, source: RasterSource) -> tuple[float, float, float] | None:
+    """Return the area that ``box`` of ``crs`` and a raster have in common, and those of both, in units of the raster.
+
+    None where the coordinate system of the raster cannot hold the box.
+    """
+    x, y = outline(box, crs, source.crs)
     if not np.isfinite([x, y]).all():
-        return 0.0
-    west, south, east, north = second.bounds
+        return None
+    west, south, east, north = source.bounds
+    x = nearest_turn(x, (west + east) / 2, turn_of(source.crs))
     sides = [(x.min(), x.max(), west, east), (y.min(), y.max(), south, north)]
     common = [max(0.0, min(high, last) - max(low, first)) for low, high, first, last in sides]
-    return float(
-        np.prod(common) / min(np.prod([high - low for low, high, *_ in sides]), (east - west) * (north - south))
-    )
+    return float(np.prod(common)), float(np.ptp(x) * np.ptp(y)), (east - west) * (north - south)
+
+
+def warn_uncovered(name: str, box: Box, crs: str | None, source: RasterSource) -> None:
+    """Warn of a raster that covers little of the extent ``box`` of the point cloud ``name``."""
+    areas = common_areas(box, crs, source)
+    if areas is not None and areas[0] < LEAST_COVERED * areas[1]:
+        warnings.warn(
+            f"{source.path.name} covers {100 * areas[0] / areas[1]:.2g} % of the point cloud {name}: the model sees no "
+            "image at the other points; is it the right image?",
+            stacklevel=4,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -211,15 +212,29 @@ def check_channels(model: Model, sources: Sequence[RasterSource]) -> None:
     """Refuse rasters with channels that a model cannot read; warn of channels that it was not trained with."""
     known = model.task_spec.statistics()
     for source in sources:
-        lost = model.unreadable(source.channels)
+        lost, hint = model.unreadable(source.channels), sensor_hint(model.task_spec, source.channels)
         if lost:
-            raise DataError(source.path, without(model, lost[0]))
+            raise DataError(source.path, without(model, lost[0]) + hint)
         new = [f"{c.sensor} {c.name}" for c in source.channels if (c.sensor, c.name) not in known]
         if new and known:
             warnings.warn(
-                f"{source.path.name}: the model was trained without {listed(new)}; it reads them by their wavelengths",
+                f"{source.path.name}: the model was trained without {listed(new)}; it reads them by their wavelengths"
+                + hint,
                 stacklevel=4,
             )
+
+
+def sensor_hint(task_spec: TaskSpec, channels: Sequence[Channel]) -> str:
+    """Return a question about a sensor of the training data whose channels have the names of ``channels``.
+
+    It is empty where any channel is one of the training data, or where fewer than half of the names are known.
+    """
+    known, names = task_spec.statistics(), {channel.name for channel in channels}
+    if any((channel.sensor, channel.name) in known for channel in channels):
+        return ""
+    counts = Counter(sensor for sensor, name in known if name in names)
+    sensor, count = next(iter(counts.most_common(1)), ("", 0))
+    return f"; did you mean {sensor}?" if count and 2 * count >= len(names) else ""
 
 
 def warn_lacking(task_spec: TaskSpec, present: Iterable[Channel]) -> None:

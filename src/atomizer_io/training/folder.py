@@ -46,13 +46,10 @@ def read_derived(folder: Path) -> dict[str, Any]:
 
 
 def _plausible(training: dict[str, Any]) -> bool:
-    """Return whether the values of ``derived.yaml`` are positive numbers, whole where they count something."""
-    return all(
-        value is None
-        or (type(value) is int or (type(value) is float and name not in COUNTS and math.isfinite(value)))
-        and value > 0
-        for name, value in training.items()
-    )
+    """Return whether the values of ``derived.yaml`` are positive numbers, whole where they count, or None."""
+    numbers = {name: value for name, value in training.items() if value is not None}
+    kinds = {name: (int,) if name in COUNTS else (int, float) for name in numbers}
+    return all(type(value) in kinds[name] and 0 < value < math.inf for name, value in numbers.items())
 
 
 def write_settings(chosen: Run, run: Run, folder: Path) -> None:
