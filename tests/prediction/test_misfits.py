@@ -34,16 +34,16 @@ def reflectances(seed: int = 0, side: int = SIDE) -> np.ndarray:
 
 def noted(folder: Path, *rasters: Any, model: Path | None = None) -> list[str]:
     """The warnings of a prediction."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        given = [raster if isinstance(raster, dict) else {"path": raster, "sensor": "sentinel2"} for raster in rasters]
+        inputs = [raster if isinstance(raster, dict) else {"path": raster, "sensor": "sentinel2"} for raster in rasters]
         predict_raster(
             model or model_folder(channels=TRAINED),
-            given,
+            inputs,
             folder / "map.tif",
             execution=Execution(progress=False, overwrite=True),
         )
-    return [str(warning.message) for warning in found if warning.category is UserWarning]
+    return [str(warning.message) for warning in caught if warning.category is UserWarning]
 
 
 def test_a_sound_scene_has_no_warning(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_the_offset_of_sentinel_2(tmp_path: Path) -> None:
     bands = [
         write(tmp_path / f"{name}.tif", array[i : i + 1].astype(np.uint16), names=None) for i, name in enumerate(NAMES)
     ]
-    given = [{"path": path, "sensor": "sentinel2", "bands": [path.stem]} for path in bands]
-    (text,) = noted(tmp_path, *given)
+    inputs = [{"path": path, "sensor": "sentinel2", "bands": [path.stem]} for path in bands]
+    (text,) = noted(tmp_path, *inputs)
     assert text.startswith("B08.tif has hardly a value below 1")
 
 
@@ -189,8 +189,8 @@ def test_the_same_raster_twice_and_two_of_one_date(tmp_path: Path) -> None:
     copy = Path(shutil.copy(one, tmp_path / "b.tif"))
     (text,) = noted(tmp_path, one, copy)
     assert text.startswith("a.tif and b.tif hold the same values")
-    other = write(tmp_path / "c.tif", reflectances(1).astype(np.uint16))
-    dated = [{"path": path, "sensor": "sentinel2", "date": "2021-07-04"} for path in (one, other)]
+    later = write(tmp_path / "c.tif", reflectances(1).astype(np.uint16))
+    dated = [{"path": path, "sensor": "sentinel2", "date": "2021-07-04"} for path in (one, later)]
     (text,) = noted(tmp_path, *dated)
     assert text.startswith("a.tif and c.tif are of the same sensor, area and date (2021-07-04)")
     assert noted(tmp_path, dated[0], {**dated[1], "date": "2021-07-05"}) == []

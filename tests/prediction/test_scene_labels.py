@@ -70,15 +70,15 @@ def test_a_list_with_several_rasters_a_scene(tmp_path: Path, capsys: pytest.Capt
         "parts,part0.tif,sentinel2\nparts,part1.tif,sentinel2\n"
     )
     assert predict("--list", tmp_path / "list.csv", "-o", tmp_path / "out.csv") == 1
-    told = capsys.readouterr()
-    assert "broken: failed: " in told.err and "2 of 3 scenes in " in told.out
+    printed = capsys.readouterr()
+    assert "broken: failed: " in printed.err and "2 of 3 scenes in " in printed.out
     one, broken, parts = table(tmp_path / "out.csv")
     assert broken["predicted_class"] == broken["p_wet"] == ""
     assert one["predicted_class"] == parts["predicted_class"]
     assert float(one["p_wet"]) == pytest.approx(float(parts["p_wet"]), abs=1e-3)
 
 
-def test_a_quantity_of_a_scene(tmp_path: Path) -> None:
+def test_a_regression_target_of_a_scene(tmp_path: Path) -> None:
     settings = {"num_outputs": 1, "class_names": (), "target_mean": 100.0, "target_std": 20.0}
     model = model_folder(task="scene_regression", **settings)
     product = aio.predict_labels(model, {"a": [scene(tmp_path, 8, 8)]}, tmp_path / "a.csv")
@@ -124,6 +124,6 @@ def test_values_in_other_units_are_warned_about(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(3):
         write(tmp_path / f"in/p{number}.tif", (values(8, 8, number) / 1e4).astype(np.float32))
-    given = {f"p{i}": [{"path": tmp_path / f"in/p{i}.tif", "sensor": "sentinel2"}] for i in range(3)}
+    inputs = {f"p{i}": [{"path": tmp_path / f"in/p{i}.tif", "sensor": "sentinel2"}] for i in range(3)}
     with pytest.warns(UserWarning, match="seems to be in other units than the training data"):
-        aio.predict_labels(classifier(), given, tmp_path / "a.csv")
+        aio.predict_labels(classifier(), inputs, tmp_path / "a.csv")
