@@ -204,7 +204,7 @@ def test_several_images_share_the_bounds() -> None:
 
 def test_pixels_of_unknown_size() -> None:
     channels = (Channel("mysat", "a", 0.5, 0.1), Channel("mysat", "b", 0.6, 0.1))
-    with pytest.raises(AtomsError, match="how large a pixel is"):
+    with pytest.raises(AtomsError, match="nor its channels state the pixel size: pass gsd_m="):
         from_torchgeo({"image": image(2, 6, 8), "mask": mask()}, channels)
 
 
