@@ -201,7 +201,7 @@ SYNTHETIC_FIELDS = _synthetic(
     {"validation_samples": 20},
     series=True,
 )
-_SMOKE: dict[str, Any] = {"batch_size": 1, "repeat": 1, "loggers": [], "warm_start": False}
+_SMOKE: dict[str, Any] = {"batch_size": 1, "repeat": 1, "loggers": []}
 _ONE_SCENE: dict[str, Any] = {"statistics": "published", **dict.fromkeys(("train", "val", "test"), "train")}
 SYNTHETIC = _synthetic(
     "synthetic",

@@ -38,5 +38,5 @@ def item(name: str) -> Item:
     if name not in ITEMS:
         raise ConfigError(f"there is no item {name!r}; there are {', '.join(ITEMS)}")
     module, _, variable = ITEMS[name][0].partition(".")
-    found: Item = getattr(importlib.import_module(f"atomizer_lab.paper.{module}"), variable)
-    return found
+    chosen: Item = getattr(importlib.import_module(f"atomizer_lab.paper.{module}"), variable)
+    return chosen

@@ -1,4 +1,4 @@
-"""Made-up scenes of PASTIS-R and of the cashew plantations: fields through a year."""
+"""Synthetic scenes of PASTIS-R and of the cashew plantations: fields through a year."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenes in the shape of each dataset: its sensors, size, dates, gaps and classes, filled with a made-up place.
+"""Scenes in the shape of each dataset: its sensors, size, dates, gaps and classes, filled with a synthetic landscape.
 
 ``size`` is in pixels, for point clouds in metres. The names of classes are those of the datasets; class numbers that a
 dataset ignores are −1.
@@ -22,8 +22,8 @@ from atomizer_lab.synthetic import probes
 from atomizer_lab.synthetic.digits import draw_digits
 from atomizer_lab.synthetic.disasters import (
     BURN_BANDS,
-    PICTURE,
     RADAR,
+    RGB,
     draw_burns,
     draw_damage,
     draw_floods,
@@ -106,7 +106,7 @@ SHAPES: dict[str, Shape] = {
     "sen1floods11": Shape("segmentation", (*RADAR, *SENTINEL2.channels), 512, 10.0, draw_floods, ("dry", "water")),
     "xview2": Shape(
         "segmentation",
-        PICTURE,
+        RGB,
         512,
         0.5,
         draw_damage,
