@@ -347,7 +347,7 @@ def test_flops_of_a_transformer_by_hand(share: float) -> None:
     assert model.flops([image]) == 2 * (64 * width + 2 * block + width * 3)
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("resnet50", 158.0), ("vit_small", 175.0)])
+@pytest.mark.parametrize(("name", "expected"), [("resnet50", 158.0), ("vit_small", 175.0)])
 def test_flops_on_the_input_of_sen1floods11(name: str, expected: float) -> None:
     with torch.device("meta"):
         model = aio.create_model(name, channels=channels(15))
