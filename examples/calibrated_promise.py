@@ -1,9 +1,9 @@
-"""Does a calibrated operating point keep its promise on scenes it has not seen? Calibrates on some, measures on others.
+"""Calibrate an operating point on some scenes, and measure on held-out scenes whether its error bound holds.
 
     python examples/calibrated_promise.py runs/NAME/best OUT.json [--window 960] [--scenes 60] [--held-out 100]
 
-Windows of the test split of the model's run, in random order, or whole samples; the seconds are those of whole
-predictions, from atoms to predictions, both ways in one process.
+The scenes are windows of the test split of the model's run, in random order, or whole samples. Seconds are those of
+whole predictions, from atoms to outputs, at both operating points in one process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from atomizer_io.training.splits import open_split, settings_of
 
 
 def measured(model: aio.AtomizerIO, calibration: Calibration, scenes: list) -> dict[str, float]:
-    """On held-out scenes: what differs from the model's own prediction, what was decoded, and how long both took."""
+    """Compare with full decoding on held-out scenes: share of differing outputs, share of decoded queries, seconds."""
     differing, decoded, seconds = [], [], {"own": 0.0, "calibrated": 0.0}
     for number, scene in enumerate(scenes):
         atoms, where, sites, _ = scene_of(scene)

@@ -67,8 +67,8 @@ __all__ = [
     "sensors",
 ]
 
-# Where each name is found when it is first used: torch alone takes seconds to import, and `atomizer --help` needs
-# none of it. The imports above say the same to type checkers and editors.
+# The module of each name, imported when the name is first used: torch alone takes seconds, and `atomizer --help` needs
+# none of it. The imports above are the same for type checkers and editors.
 _HOMES = {
     # packages
     "datasets": "datasets",
@@ -114,9 +114,9 @@ if not TYPE_CHECKING:  # or type checkers would believe in any name
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         home = importlib.import_module(f"{__name__}.{_HOMES[name]}")
-        found = home if name in ("datasets", "decoding", "sensors") else getattr(home, name)
-        globals()[name] = found  # the next time it is an ordinary name
-        return found
+        value = home if name in ("datasets", "decoding", "sensors") else getattr(home, name)
+        globals()[name] = value  # the next time it is an ordinary name
+        return value
 
 
 def __dir__() -> list[str]:

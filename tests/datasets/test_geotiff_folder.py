@@ -167,7 +167,7 @@ def test_a_folder_may_be_given_a_coordinate_system(plots: Path) -> None:
     assert hsi.footprint_m == (4.0, 4.0) and hsi.positions.amin() == -6 and rgb.positions.amin() == -7.5
     (plots / "image_hsi.bands.yaml").write_text("crs: EPSG:32632\n")
     assert torch.equal(GeoTiffFolder(plots, "all", **options)[0].atoms.acquisitions[1].positions, hsi.positions)
-    with pytest.raises(DataError, match="says itself that it is in EPSG:32632"):
+    with pytest.raises(DataError, match="is in EPSG:32632 by its own tags"):
         GeoTiffFolder(plots, "all", **options, crs="EPSG:32633")
 
 

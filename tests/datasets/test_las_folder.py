@@ -284,7 +284,7 @@ def ply(path: Path, text: str) -> Path:
         ),
         ("ply\nformat ascii 1.0\nelement vertex 0\n" + POINT + "end_header\n", "has no points"),
         ("ply\nformat ascii 1.0\nelement vertex 3\n" + POINT + "end_header\n1 2 3\n", "truncated: it holds 1 of 3"),
-        ("ply\nformat ascii 1.0\nelement vertex 1\n" + POINT + "end_header\n1 two 3\n", "not as its header says"),
+        ("ply\nformat ascii 1.0\nelement vertex 1\n" + POINT + "end_header\n1 two 3\n", "does not fit its header"),
         ("ply\nformat ascii 1.0\nelement vertex 1\n" + POINT + "end_header\n1 nan 3\n", "1 points have no finite y"),
         (
             "ply\nformat binary_little_endian 1.0\nelement v 9\n" + POINT + "end_header\n1234567890123456",

@@ -61,7 +61,7 @@ def test_they_go_through_a_file_into_a_checkpoint(tmp_path: Path) -> None:
         Statistics.load(tmp_path / "stats.json")
 
 
-def test_quantities_and_site_fields() -> None:
+def test_regression_targets_and_site_fields() -> None:
     atoms = points(1)
     target = np.array([1.0, np.nan, 3.0] * 50)
     sample = Sample.of_points(atoms, atoms.acquisitions[0].positions, target, Meta("a"))

@@ -67,7 +67,7 @@ def test_series_at_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str],
         command = ["export", "--model", str(tmp_path / "model"), "--format", format, "-o", str(path)]
         assert main([*command, "--stac", str(tmp_path / format / "flood.json")]) == 0
         assert re.search(
-            r"wrote \S+: segmentation, [\d,]+ parameters, 0\.\d MB; answers differ .* [\de.+-]+ at most",
+            r"wrote \S+: segmentation, [\d,]+ parameters, 0\.\d MB; predictions differ .* [\de.+-]+ at most",
             capsys.readouterr().out,
         )
         run = runner(path)

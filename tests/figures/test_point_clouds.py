@@ -215,6 +215,6 @@ def test_values_of_points_are_drawn(tmp_path: Path) -> None:
 def test_show_draws_a_cloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("laspy")
     folder = fixtures.write("fractal", tmp_path / "data")
-    figure = tmp_path / "picture.png"
+    figure = tmp_path / "figure.png"
     assert main(["data", "show", "fractal", str(folder), "0", "-o", str(figure)]) == 0
     assert {numbers(BROWNS[0]), numbers(REDS[0]), numbers(BLUES[0])} <= colours_in(figure)

@@ -58,7 +58,7 @@ def test_a_damaged_byte_never_ends_the_process(tmp_path: Path, how: str) -> None
 
 
 def allocating(path: Path) -> Path:
-    """A file that makes lazrs ask for more memory than there is: the size of a layer is 4 GB."""
+    """A file that makes lazrs allocate more memory than there is: the size of a layer is 4 GB."""
     data = bytearray(sound(path))
     (start,) = struct.unpack_from("<I", data, 96)
     first_layer = start + 8 + 38 + 4  # offset of the table, first point, number of points

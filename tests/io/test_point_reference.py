@@ -54,16 +54,16 @@ def write_ply(path: Path, intensity: np.ndarray) -> Path:
     return path
 
 
-def assert_same(one: PointCloudReference, other: PointCloudReference) -> None:
+def assert_same(one: PointCloudReference, two: PointCloudReference) -> None:
     assert (one.ground.base_m, one.ground.origin, one.ground.cell_m) == (
-        other.ground.base_m,
-        other.ground.origin,
-        other.ground.cell_m,
+        two.ground.base_m,
+        two.ground.origin,
+        two.ground.cell_m,
     )
-    np.testing.assert_array_equal(one.ground.elevation, other.ground.elevation)
-    assert one.ranks is not None and other.ranks is not None
-    assert (one.ranks.low, one.ranks.high) == (other.ranks.low, other.ranks.high)
-    np.testing.assert_array_equal(one.ranks.table, other.ranks.table)
+    np.testing.assert_array_equal(one.ground.elevation, two.ground.elevation)
+    assert one.ranks is not None and two.ranks is not None
+    assert (one.ranks.low, one.ranks.high) == (two.ranks.low, two.ranks.high)
+    np.testing.assert_array_equal(one.ranks.table, two.ranks.table)
 
 
 def completed(path: Path) -> PointCloud:

@@ -31,28 +31,28 @@ def small_tiles_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tile(path: Path, count: int = 3000, size: float = 130.0, seed: int = 0, **more: np.ndarray) -> Path:
     rng = np.random.default_rng(seed)
-    place = np.round(rng.uniform(0, size, (count, 2)), 2)
-    place = place[(place < 0.6 * size).any(axis=1)]  # nothing in one corner
-    total = rng.integers(1, 4, len(place))
+    positions = np.round(rng.uniform(0, size, (count, 2)), 2)
+    positions = positions[(positions < 0.6 * size).any(axis=1)]  # nothing in one corner
+    total = rng.integers(1, 4, len(positions))
     columns = {
-        "x": 500000 + place[:, 0],
-        "y": 4000000 + place[:, 1],
-        "z": np.round(100 + rng.gamma(1.0, 3.0, len(place)), 2),
-        "intensity": rng.integers(1, 3000, len(place)).astype(np.uint16),
+        "x": 500000 + positions[:, 0],
+        "y": 4000000 + positions[:, 1],
+        "z": np.round(100 + rng.gamma(1.0, 3.0, len(positions)), 2),
+        "intensity": rng.integers(1, 3000, len(positions)).astype(np.uint16),
         "number_of_returns": total.astype(np.uint8),
-        "return_number": (1 + rng.integers(0, 3, len(place)) % total).astype(np.uint8),
-        "classification": rng.choice([1, 2, 5, 6, 7], len(place)).astype(np.uint8),
-        "gps_time": fractal.GPS_TIME_S + rng.uniform(0, 9, len(place)),
-        "red": rng.integers(1, 65536, len(place)).astype(np.uint16),
+        "return_number": (1 + rng.integers(0, 3, len(positions)) % total).astype(np.uint8),
+        "classification": rng.choice([1, 2, 5, 6, 7], len(positions)).astype(np.uint8),
+        "gps_time": fractal.GPS_TIME_S + rng.uniform(0, 9, len(positions)),
+        "red": rng.integers(1, 65536, len(positions)).astype(np.uint16),
     }
     write_laz(path, columns | more, epsg=2154)
     return path
 
 
-def alike(one: PointCloud, other: PointCloud) -> None:
-    """Both clouds have the same points in the same order, and the same is known of them."""
+def assert_same(one: PointCloud, two: PointCloud) -> None:
+    """Both point clouds have the same points in the same order, with the same columns."""
     for column in fields(PointCloud):
-        a, b = (getattr(cloud, column.name) for cloud in (one, other))
+        a, b = (getattr(points, column.name) for points in (one, two))
         if column.name in ("height", "intensity_rank"):
             np.testing.assert_allclose(a, b, atol=1e-5)
         elif isinstance(a, np.ndarray):
@@ -70,20 +70,20 @@ def test_windows_are_the_same_with_and_without(tmp_path: Path, window: float, st
     plain, cut = (find_windows([path], window, stride, cache=one) for one in (None, cache))
     assert [(w.id, w.bounds, w.centre, w.extent) for w in plain] == [(w.id, w.bounds, w.centre, w.extent) for w in cut]
     assert all(w.stored for w in cut) and not any(w.stored for w in plain)
-    for one, other in zip(plain, cut, strict=True):
-        alike(read_window(one), read_window(other, cache=cache))
+    for window_of_file, window_of_store in zip(plain, cut, strict=True):
+        assert_same(read_window(window_of_file), read_window(window_of_store, cache=cache))
 
 
 def test_a_window_does_not_read_its_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
-    found = find_windows([path], 50.0, cache=cache)
+    windows = find_windows([path], 50.0, cache=cache)
     whole = read_point_cloud(path)
     for module in (point_windows, point_store):  # from here on the points of the file are not to be had
         for name in ("read_point_cloud", "point_cloud_chunks", "coordinates"):
             monkeypatch.delattr(module, name, raising=False)
     again = find_windows([path], 50.0, 25.0, cache=cache)
-    assert len(again) > len(found)
-    assert sum(len(read_window(window, cache=cache)) for window in found) == len(whole)
+    assert len(again) > len(windows)
+    assert sum(len(read_window(window, cache=cache)) for window in windows) == len(whole)
     assert {name.partition("-")[0] for name in os.listdir(cache.folder)} == {
         cache.folder_of(path, None).name.partition("-")[0]
     }
@@ -111,8 +111,8 @@ def test_what_is_damaged_is_cut_again(tmp_path: Path, kind: str) -> None:
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
     windows = find_windows([path], 50.0, cache=cache)
     sound = [read_window(window, cache=cache) for window in windows]
-    place = cache.folder_of(path, None)
-    points, squares = place / "points.bin", place / "runs.npy"
+    store = cache.folder_of(path, None)
+    points, runs = store / "points.bin", store / "runs.npy"
     data = bytearray(points.read_bytes())
     tile_cache._opened.cache_clear()
     if kind == "truncated":
@@ -125,17 +125,17 @@ def test_what_is_damaged_is_cut_again(tmp_path: Path, kind: str) -> None:
         data[-3000] ^= 1
         points.write_bytes(data)
     elif kind == "no index":
-        squares.unlink()
+        runs.unlink()
     elif kind == "index":
-        table = np.load(squares)
+        table = np.load(runs)
         table["first"][3] += 1
-        np.save(squares, table)
+        np.save(runs, table)
     elif kind == "facts":
-        (place / "store.json").write_text("{")
+        (store / "store.json").write_text("{")
     else:
-        np.save(squares, np.array([{"run": "code"}]), allow_pickle=True)
+        np.save(runs, np.array([{"run": "code"}]), allow_pickle=True)
     for window, before in zip(windows, sound, strict=True):
-        alike(read_window(window, cache=cache), before)
+        assert_same(read_window(window, cache=cache), before)
     assert len(find_windows([path], 50.0, cache=cache)) == len(windows)
 
 
@@ -144,8 +144,8 @@ def test_without_room_the_tiles_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.warns(UserWarning, match=r"not stored in a cache.*kB are needed, 1\.0 kB are free in .*cache=PATH"):
-        found = find_windows([path], 50.0, cache=cache)
-    assert sum(len(read_window(window, cache=cache)) for window in found) == len(read_point_cloud(path))
+        windows = find_windows([path], 50.0, cache=cache)
+    assert sum(len(read_window(window, cache=cache)) for window in windows) == len(read_point_cloud(path))
     assert os.listdir(cache.folder) == []
 
 
@@ -157,8 +157,8 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(np, "save", full)
     with pytest.warns(UserWarning, match="No space left on device"):
-        found = find_windows([path], 50.0, cache=cache)
-    assert len(found) > 1 and [name for name in os.listdir(cache.folder) if not name.endswith(".lock")] == []
+        windows = find_windows([path], 50.0, cache=cache)
+    assert len(windows) > 1 and [name for name in os.listdir(cache.folder) if not name.endswith(".lock")] == []
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +175,8 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monkey
     assert own.folder.stat().st_mode & 0o777 == 0o700
     own.folder.chmod(0o777)
     with pytest.warns(UserWarning, match="can be written to by other users"):
-        found = find_windows([path], 50.0, cache=own)
-    assert sum(len(read_window(window, cache=own)) for window in found) == len(read_point_cloud(path))
+        windows = find_windows([path], 50.0, cache=own)
+    assert sum(len(read_window(window, cache=own)) for window in windows) == len(read_point_cloud(path))
 
 
 def test_broken_tiles_are_named(tmp_path: Path) -> None:
@@ -186,8 +186,8 @@ def test_broken_tiles_are_named(tmp_path: Path) -> None:
     cache = TileCache(tmp_path / "cache")
     with pytest.raises(DataError, match=r"b\.laz: "):
         find_windows([sound, broken], 50.0, cache=cache)
-    found = find_windows([sound, broken], 50.0, cache=cache, skip_broken=True)
-    assert [w.path for w in found if w.bounds is None] == [broken] and len(found) > 2
+    windows = find_windows([sound, broken], 50.0, cache=cache, skip_broken=True)
+    assert [w.path for w in windows if w.bounds is None] == [broken] and len(windows) > 2
 
 
 def cut(folder: Path, path: Path) -> int:
@@ -199,5 +199,5 @@ def cut(folder: Path, path: Path) -> int:
 def test_several_processes_may_cut_at_once(tmp_path: Path) -> None:
     path, folder = tile(tmp_path / "a.laz", 20_000), tmp_path / "cache"
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        found = pool.starmap(cut, [(folder, path)] * 4)
-    assert set(found) == {len(read_point_cloud(path))} and len(os.listdir(folder)) == 1
+        counts = pool.starmap(cut, [(folder, path)] * 4)
+    assert set(counts) == {len(read_point_cloud(path))} and len(os.listdir(folder)) == 1

@@ -127,7 +127,7 @@ def test_a_coordinate_system_that_the_file_does_not_name(tmp_path: Path) -> None
     np.testing.assert_array_equal(*(read(product.path) for product in maps))
     (tmp_path / "bare.bands.yaml").write_text(f"crs: {UTM}\n")
     assert opened(**options).crs == UTM
-    with pytest.raises(DataError, match=r"named\.tif: says itself that it is in EPSG:32631, not in EPSG:32632"):
+    with pytest.raises(DataError, match=r"named\.tif: is in EPSG:32631 by its own tags, not in EPSG:32632"):
         opened(path=named, sensor="sentinel2", crs="EPSG:32632")
     with pytest.raises(ConfigError, match=r"bare\.tif: 'EPSG:nonsense' is not a coordinate system"):
         opened(**options, crs="EPSG:nonsense")
@@ -135,7 +135,9 @@ def test_a_coordinate_system_that_the_file_does_not_name(tmp_path: Path) -> None
 
 def test_a_file_without_any_place_cannot_be_placed(tmp_path: Path) -> None:
     path = write(tmp_path / "bare.tif", values(5, 5), crs=None)
-    with pytest.raises(DataError, match=rf"bare\.tif: cannot be placed in {UTM}: it does not say where its pixels lie"):
+    with pytest.raises(
+        DataError, match=rf"bare\.tif: cannot be placed in {UTM}: it does not state where its pixels lie"
+    ):
         opened(path=path, sensor="sentinel2", crs=UTM)
 
 

@@ -107,7 +107,7 @@ def test_broken_arrays_are_named(npy: Path, what: str, mapped: bool) -> None:
     assert caught.value.path == str(npy)
 
 
-def test_the_wrong_kind_is_told_in_words(npy: Path) -> None:
+def test_the_error_names_the_wrong_kind_in_words(npy: Path) -> None:
     with pytest.raises(DataError, match="holds int16, expected floating-point numbers"):
         read_array(npy, "f")
     assert read_array(npy, "iuf").dtype == np.int16

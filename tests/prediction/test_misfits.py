@@ -138,7 +138,7 @@ def test_values_far_from_the_training_data(tmp_path: Path) -> None:
 def test_names_of_bands_that_contradict_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tif", reflectances().astype(np.uint16))
     (text,) = noted(tmp_path, {"path": path, "sensor": "sentinel2", "bands": ["B03", "B02", "B08"]})
-    assert text.startswith("a.tif: the bands are named B03 where the file says B02, B02 where the file says B03;")
+    assert text.startswith("a.tif: the bands are named B03 where the file has B02, B02 where the file has B03;")
     assert noted(tmp_path, {"path": path, "sensor": "sentinel2", "bands": ["blue", "green", "B8"]}) == []
 
 

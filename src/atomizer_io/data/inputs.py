@@ -19,9 +19,7 @@ Array: TypeAlias = Tensor | NDArray[Any]
 
 SHORT = (torch.uint8, torch.int8, torch.int16, torch.uint16)
 LARGEST = float(np.finfo(np.float32).max)  # models compute in float32
-FARTHEST = (
-    1e6  # standard deviations from the mean: larger standardised values are clipped, so that their squares stay finite
-)
+FARTHEST = 1e6  # standard deviations from the mean: beyond it values are clipped, so that their square stays finite
 FLOAT_STEP_M = 0.02  # coarsest rounding of positions that is let pass
 LAST_DAY = 36600.0  # a day of year may run on through a century of a series, but not be a date written as a number
 
@@ -39,7 +37,7 @@ def tensor(array: Array, name: str) -> Tensor:
             data = data.astype(data.dtype.newbyteorder("="))
         if data.dtype.kind == "c":
             raise TypeError("complex numbers; pass amplitude or intensity")
-        if data.dtype in (np.uint16, np.uint32, np.uint64):  # torch has few operations on unsigned types
+        if data.dtype in (np.uint16, np.uint32, np.uint64):  # torch can do little with unsigned types
             data = data.astype(np.int64)
         return torch.from_numpy(data if data.flags.writeable else data.copy())
     except (TypeError, ValueError) as error:

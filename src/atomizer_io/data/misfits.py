@@ -175,7 +175,7 @@ def _plain(
 def _apart(rest: Floats, value: float, count: int) -> bool:
     """Return whether at most a tenth of ``count`` of the other values (P,) are near ``value``."""
     rest = rest[np.isfinite(rest) & (rest != value)]
-    return not len(rest) or bool((np.abs(rest - value) <= _spread(rest) / 4).sum() <= count / 10)
+    return not len(rest) or bool((np.abs(rest - value) <= _robust_std(rest) / 4).sum() <= count / 10)
 
 
 def _far(row: Floats, value: float, usual: Channel) -> bool:
@@ -186,11 +186,11 @@ def _far(row: Floats, value: float, usual: Channel) -> bool:
     trained = usual.mean is not None and usual.std is not None and abs(value - usual.mean) > FAR * usual.std
     if not len(rest) or trained:
         return True
-    return bool(abs(value - np.median(rest)) > FAR * max(_spread(rest), 1e-12))
+    return bool(abs(value - np.median(rest)) > FAR * max(_robust_std(rest), 1e-12))
 
 
-def _spread(values: Floats) -> float:
-    """Return half the range of the middle 68 %, the standard deviation of a normal distribution."""
+def _robust_std(values: Floats) -> float:
+    """Return half the range of the middle 68 %: the standard deviation, not moved by a few outliers."""
     low, high = np.percentile(values, (16, 84))
     return float(high - low) / 2
 

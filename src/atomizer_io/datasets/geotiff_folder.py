@@ -177,11 +177,15 @@ class GeoTiffFolder(Dataset):
 
     def raster(self, path: Path, name: str) -> Raster:
         """Read a file of the folder of images called ``name``."""
-        said = self.sources.said(path, name)
-        given: dict[str, Any] = {"gsd_m": said.get("gsd_m"), "crs": said.get("crs"), "allow_vrt": self.allow_vrt}
-        raster = read_raster(path, **given, **self.described[name].to_read)
+        facts = self.sources.description(path, name)
+        georeference: dict[str, Any] = {
+            "gsd_m": facts.get("gsd_m"),
+            "crs": facts.get("crs"),
+            "allow_vrt": self.allow_vrt,
+        }
+        raster = read_raster(path, **georeference, **self.described[name].to_read)
         mark = option(self.nodata, name)
-        return replace(raster, declared=said.get("nodata") if mark is None else mark)
+        return replace(raster, declared=facts.get("nodata") if mark is None else mark)
 
     def files(self, item: str) -> tuple[Path, ...]:
         """Return the rasters of a sample, and its mask or the table of labels."""
@@ -262,12 +266,12 @@ class GeoTiffFolder(Dataset):
 
     def date(self, path: Path, item: str, name: str) -> datetime.date | None:
         """Return the date of an image: from ``dates.csv``, the yaml beside it, its name, its tag, or its folder."""
-        given = self.dates.get(f"{path.parent.name}/{item}") or self.dates.get(item)
-        if given:
-            if (day := as_day(given)) is None:
-                raise DataError(self.csv("dates.csv"), f"{item} has date {given!r}; write 2021-07-04 or 20210704")
+        text = self.dates.get(f"{path.parent.name}/{item}") or self.dates.get(item)
+        if text:
+            if (day := as_day(text)) is None:
+                raise DataError(self.csv("dates.csv"), f"{item} has date {text!r}; write 2021-07-04 or 20210704")
             return day
-        if beside := self.sources.said(path, name).get("date"):
+        if beside := self.sources.description(path, name).get("date"):
             if (day := as_day(str(beside))) is None:
                 raise DataError(path, f"has date {beside!r} in the bands.yaml beside it; write 2021-07-04")
             return day

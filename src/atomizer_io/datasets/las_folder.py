@@ -242,8 +242,10 @@ def image_folders(
     return None
 
 
-def class_table(classes: Mapping[int, str], ignore: Sequence[int], other: str | None) -> tuple[tuple[str, ...], Labels]:
-    """Return the class names in order of first mention, ``other`` last if new, and how codes become classes."""
+def class_table(
+    classes: Mapping[int, str], ignore: Sequence[int], rest_class: str | None
+) -> tuple[tuple[str, ...], Labels]:
+    """Return the class names in order of first mention, ``rest_class`` last if new, and how codes become classes."""
     try:
         named = {int(code): str(name) for code, name in classes.items()}
     except (AttributeError, TypeError, ValueError) as error:
@@ -254,14 +256,14 @@ def class_table(classes: Mapping[int, str], ignore: Sequence[int], other: str | 
     both = sorted(set(named) & set(ignore))
     if both:
         raise ConfigError(f"code {both[0]} ({named[both[0]]}) is among the classes and among the ignored: choose one")
-    names = tuple(dict.fromkeys([*named.values(), *([] if other is None else [other])]))
+    names = tuple(dict.fromkeys([*named.values(), *([] if rest_class is None else [rest_class])]))
     if not names:
         raise ConfigError("no class is named; give code: name, such as {2: 'ground', 6: 'building'}")
     rest = [code for code in CODES if code not in named and code not in ignore]
     mapping = {code: names.index(name) for code, name in named.items()}
-    if other is None:
+    if rest_class is None:
         return names, Labels(len(names), tuple(sorted({*ignore, *rest})), mapping)
-    return names, Labels(len(names), tuple(ignore), mapping | dict.fromkeys(rest, names.index(other)))
+    return names, Labels(len(names), tuple(ignore), mapping | dict.fromkeys(rest, names.index(rest_class)))
 
 
 def codes_of(names: Sequence[str], mapping: Mapping[int, int], classes: Mapping[int, str]) -> tuple[int, ...]:

@@ -145,7 +145,7 @@ def read_description(path: str | Path) -> dict[str, str]:
 def read_model(path: str | Path) -> Description:
     """Return the settings and task specification of the exported file ``path``, for :func:`scene_inputs`."""
     texts = read_description(path)
-    if "problem" not in texts:  # format 1, in which the settings held it; old name
+    if "problem" not in texts:  # format 1, whose settings held the specification  # old name
         raise CheckpointError(f"{path} was exported by an earlier version of atomizer-io: export the model again")
     config, task_spec = (parse_json(texts[name]) for name in ("config", "problem"))  # old name
     return Description(AtomizerConfig.from_dict(config), TaskSpec.from_dict(task_spec))

@@ -38,7 +38,7 @@ from atomizer_io.models.atomizer.tokens import (
     zero_unless,
 )
 
-OUTPUT = "answer"  # old name, by which files are used
+OUTPUT = "answer"  # of every exported file, so that readers find it  # old name
 
 
 class Described(Protocol):

@@ -49,7 +49,7 @@ def metres_per_unit(crs: Any, y: float) -> tuple[float, float]:
 def full_turn(crs: Any) -> float | None:
     """Return how far once around the Earth is along x in a rasterio CRS (360 in degrees), None if x does not wrap.
 
-    The same position may be written with any number of turns more or less: 180.5 and −179.5 degrees are one longitude.
+    The same position may be written with any multiple of it added: 180.5 and −179.5 degrees are one longitude.
     """
     if crs.is_geographic:
         return float(2 * math.pi / crs.units_factor[1])
@@ -60,7 +60,7 @@ def full_turn(crs: Any) -> float | None:
 
 
 def nearest_turn(x: Any, around: Any, turn: float | None) -> Any:
-    """Return ``x`` plus the number of full turns (see :func:`full_turn`) that brings it nearest to ``around``."""
+    """Return ``x`` plus the multiple of a full turn (see :func:`full_turn`) that brings it nearest to ``around``."""
     with np.errstate(invalid="ignore"):  # an infinite x, which no CRS can write, becomes NaN
         return x if turn is None else x + turn * np.round((around - x) / turn)
 
@@ -176,10 +176,10 @@ def moved_if_possible(source: str | None, target: str | None, x: Floats, y: Floa
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
-def turns(low: float, high: float, west: float, east: float, turn: float | None) -> list[float]:
-    """Return the whole turns to add to ``low`` and ``high`` so that they reach between ``west`` and ``east``.
+def shifts_into(low: float, high: float, west: float, east: float, turn: float | None) -> list[float]:
+    """Return the multiples of ``turn`` by which ``low`` to ``high`` has to be shifted to overlap ``west`` to ``east``.
 
-    A map of the whole Earth has both sides of the antimeridian at opposite edges, so that a box there needs two.
+    A map of the whole Earth has both sides of the antimeridian at opposite edges, so that a box there needs two shifts.
     """
     if turn is None or not math.isfinite(low) or not math.isfinite(high):
         return [0.0]
@@ -194,7 +194,8 @@ def reaches(box: Box, crs: str | None, area: Box, area_crs: str | None) -> bool:
         return False
     west, south, east, north = x[known].min(), y[known].min(), x[known].max(), y[known].max()
     return bool(south < area[3] and north > area[1]) and any(
-        west + add < area[2] and east + add > area[0] for add in turns(west, east, area[0], area[2], turn_of(area_crs))
+        west + add < area[2] and east + add > area[0]
+        for add in shifts_into(west, east, area[0], area[2], turn_of(area_crs))
     )
 
 

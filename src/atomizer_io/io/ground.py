@@ -25,8 +25,8 @@ STEP_M, STEP_SLOPE = 0.5, 1.5  # ground that rises by more than both together fr
 MOST_CELLS = 1 << 24  # of a grid: about 1.5 GB while the ground is found
 FEW_CELLS, CELLS_PER_POINT = 1 << 20, 100  # a grid has no more cells than that for the points there are
 WIDEST_KM2 = 100 * 100  # of what is not stray
-STRAY = 1e-3  # share of all points: squares that hold less may be left out where a grid would be too large
-SQUARE = 1000  # finest cells along a side of such a square
+STRAY = 1e-3  # share of all points: blocks that hold less may be left out where a grid would be too large
+BLOCK = 1000  # finest cells along a side of such a block
 SPAN = 1 << 31  # finest cells along an axis, at most
 
 
@@ -184,8 +184,8 @@ def _gathered(row: NDArray[np.int64], column: NDArray[np.int64], count: NDArray[
     keep = np.ones(len(row), np.bool_)
     if _cells(row, column) <= MOST_CELLS:
         return keep
-    square = row // SQUARE * SPAN + column // SQUARE
-    _, member = np.unique(square, return_inverse=True)
+    block = row // BLOCK * SPAN + column // BLOCK
+    _, member = np.unique(block, return_inverse=True)
     points = np.bincount(member, weights=count)
     keep = points[member] >= STRAY * count.sum()
     return keep if keep.any() else points[member] == points.max()
@@ -194,12 +194,12 @@ def _gathered(row: NDArray[np.int64], column: NDArray[np.int64], count: NDArray[
 def _coarsening(row: NDArray[np.int64], column: NDArray[np.int64], count: NDArray[np.int64]) -> int:
     """Return how many finest cells the side of a cell has: few points per cell, not too many cells."""
     side, most = 5, 1 << 10
-    while True:  # the density where there are points, of squares that are not too small to tell
-        squares = len(np.unique(row // side * SPAN + column // side))
-        if count.sum() >= 8 * squares or squares == 1 or side >= most:
+    while True:  # the density of blocks that hold points, large enough to hold several each
+        blocks = len(np.unique(row // side * SPAN + column // side))
+        if count.sum() >= 8 * blocks or blocks == 1 or side >= most:
             break
         side *= 2
-    density = count.sum() / (squares * (side * FINEST_M) ** 2)
+    density = count.sum() / (blocks * (side * FINEST_M) ** 2)
     factor = max(1, int(np.ceil(np.sqrt(LEAST_POINTS / density) / FINEST_M - 1e-9)))
     factor = min(factor, 10)
     most = min(MOST_CELLS, max(FEW_CELLS, CELLS_PER_POINT * int(count.sum())))

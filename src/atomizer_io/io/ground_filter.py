@@ -29,22 +29,22 @@ FIRST_M, WIDEST_M = 18.0, 30.0  # half sides that the openings of the first roun
 STEPS = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 2), (8, 2), (12, 4), (16, 4), (24, 8), (32, 8))
 """Half sides of the openings of all rounds but the first and, for large ones, how many cells are taken as one."""
 SMOOTH_M = 8.0  # size of the shapes that are taken away before the second and the third round
-AROUND_M = 15.0  # side of the square over which slopes are averaged
+AROUND_M = 15.0  # side of the window over which slopes are averaged
 STEEPEST = 1.5  # slope that moves the height of a lowest point to the centre of its cell
 CAPPED = 1.0  # slopes count no more than this in the mean: a wall is no relief
 LONELY_M = 1.5  # cells that lie deeper than this below their surroundings may be noise
 COMPANIONS = 4  # more low cells than this side by side are no noise
-SQUARE, MOST_CELLS = 6, 600  # cells along the side of the squares that a plane is fitted to, and along an axis, about
+TILE, MOST_CELLS = 6, 600  # cells along the side of a tile, for the slope, and of an axis, about
 PLANE_ROUNDS = 20
 OBJECTS_WEIGH = 0.1  # square root of the weight of what lies above the plane
-BLOCK = 5  # cells along the side of the squares that are compared
+BLOCK = 5  # cells along the side of the blocks that are compared
 
 
 def ground_of_cells(x: Grid, y: Grid, z: Grid, cell_m: float) -> Grid:
     """Return the ground at the centres of all cells, from the lowest point (``x``, ``y``, ``z``) of each.
 
     ``x`` and ``y`` are metres from the corner of the first cell. The plane that the land lies in is taken away first,
-    as it cannot be told from objects at the edge of the points otherwise.
+    because a filter cannot separate it from objects at the edge of the points.
     """
     over, up = tilt(z, cell_m)
     rows, columns = (np.arange(n) + 0.5 for n in z.shape)
@@ -52,10 +52,10 @@ def ground_of_cells(x: Grid, y: Grid, z: Grid, cell_m: float) -> Grid:
 
 
 def tilt(z: Grid, cell_m: float) -> tuple[float, float]:
-    """Return the slopes along x and y of the plane that the land lies in: few squares lie far below it."""
+    """Return the slopes along x and y of the plane that the land lies in, such that few tiles lie far below it."""
     every = [max(1, n // MOST_CELLS) for n in z.shape]  # of large grids some rows and columns are enough
-    squares = _squares(z[:: every[0], :: every[1]], SQUARE, np.nan).transpose(0, 2, 1, 3)
-    ordered = np.sort(squares.reshape(*squares.shape[:2], -1), axis=2)  # NaN last; faster than nanmedian
+    tiles = _tiled(z[:: every[0], :: every[1]], TILE, np.nan).transpose(0, 2, 1, 3)
+    ordered = np.sort(tiles.reshape(*tiles.shape[:2], -1), axis=2)  # NaN last; faster than nanmedian
     known = (~np.isnan(ordered)).sum(axis=2, keepdims=True)
     below, above = (
         np.take_along_axis(ordered, number, 2)[..., 0] for number in (np.maximum(known - 1, 0) // 2, known // 2)
@@ -64,7 +64,7 @@ def tilt(z: Grid, cell_m: float) -> tuple[float, float]:
     row, column = np.nonzero(~np.isnan(middle))
     if len(np.unique(row)) < 3 or len(np.unique(column)) < 3:
         return 0.0, 0.0
-    along = [SQUARE * step * cell_m * index for step, index in zip(every, (row, column), strict=True)]
+    along = [TILE * step * cell_m * index for step, index in zip(every, (row, column), strict=True)]
     table, height = np.stack([np.ones(len(row)), along[1], along[0]], axis=1), middle[row, column]
     plane: NDArray[Any] = np.zeros(3)
     weight = np.ones(len(row))
@@ -162,7 +162,7 @@ def _windowed(extreme: np.ufunc, grid: Grid, half: int, beyond: float) -> Grid:
 
 
 def is_pit(z: Grid) -> Mask:
-    """Return which cells lie far below all squares around their own and have no company: they are noise."""
+    """Return which cells lie far below all blocks around their own, with few others beside them: they are noise."""
     surface = np.where(np.isnan(z), np.inf, z)
     low = _pooled(surface, BLOCK)
     ring = np.ones((5, 5), np.bool_)
@@ -219,26 +219,26 @@ def at_centres(x: Grid, y: Grid, z: Grid, cell_m: float, over: Grid, up: Grid) -
 
 
 def filled(z: Grid) -> Grid:
-    """Return the grid with values for cells that are NaN: means of ever larger squares, smoothly joined."""
+    """Return the grid with values for cells that are NaN: means of ever larger neighbourhoods, interpolated."""
     known = ~np.isnan(z)
     if known.all() or not known.any():
         return np.where(known, z, 0.0)
     rows, columns = z.shape
-    total, count = (_squares(np.where(known, part, 0.0), 2, 0.0).sum(axis=(1, 3)) for part in (z, 1.0))
+    total, count = (_tiled(np.where(known, part, 0.0), 2, 0.0).sum(axis=(1, 3)) for part in (z, 1.0))
     with np.errstate(invalid="ignore"):
         coarse = filled(np.where(count > 0, total / count, np.nan))
     return np.where(known, z, _doubled(coarse)[:rows, :columns])
 
 
-def _squares(grid: Grid, side: int, beyond: float) -> NDArray[np.float64]:
-    """Return a grid cut into squares (rows, side, columns, side) of cells."""
+def _tiled(grid: Grid, side: int, beyond: float) -> NDArray[np.float64]:
+    """Return a grid cut into tiles (rows, side, columns, side) of cells, padded with ``beyond``."""
     rows, columns = (-(-n // side) for n in grid.shape)
     missing = [(0, count * side - n) for count, n in zip((rows, columns), grid.shape, strict=True)]
     return np.pad(grid, missing, constant_values=beyond).reshape(rows, side, columns, side)
 
 
 def _pooled(surface: Grid, side: int) -> Grid:
-    """Return the lowest of each square of cells."""
+    """Return the minimum of each block of ``side`` by ``side`` cells."""
     if side > 1:  # rows first: the columns are then few, and their slices faster than a minimum along short axes
         rows, columns = (-(-n // side) * side for n in surface.shape)
         missing = [(0, rows - surface.shape[0]), (0, columns - surface.shape[1])]
@@ -253,8 +253,8 @@ def _repeated(grid: NDArray[Any], side: int) -> NDArray[Any]:
 
 
 def _lowest_of_four(x: Grid, y: Grid, z: Grid) -> tuple[Grid, Grid, Grid]:
-    """Return the lowest point of each square of two by two cells."""
-    cut = [_squares(grid, 2, np.nan).transpose(0, 2, 1, 3) for grid in (x, y, z)]
+    """Return the lowest point of each block of two by two cells."""
+    cut = [_tiled(grid, 2, np.nan).transpose(0, 2, 1, 3) for grid in (x, y, z)]
     parts = [part.reshape(*part.shape[:2], 4) for part in cut]
     first = np.where(np.isnan(parts[2]), np.inf, parts[2]).argmin(axis=2)[..., None]
     x, y, z = (np.take_along_axis(part, first, axis=2)[..., 0] for part in parts)

@@ -1,6 +1,6 @@
 """Reads what a pickle describes without running it.
 
-Unpickling runs whatever a file asks for. Here plain values are built, what names a class or a function becomes an
+Unpickling runs whatever code a file names. Here plain values are built, what names a class or a function becomes an
 :class:`Inert` note of it, nothing is imported or called, and what has no harmless reading is refused. The unpickler is
 Python's own, written in Python, with the steps replaced that reach for objects from outside the file (the registry of
 ``copyreg``, persistent objects, buffers), size memory by numbers in the file, or hash nested keys for ever.

@@ -39,10 +39,12 @@ class Overlay:
         sources = []
         for name, folder in folders.used().items():
             for number, path in enumerate(rasters_in(folder)):
-                own = folders if folders.said(path, name).get("crs") else replace(folders, crs=_needed(path, crs))
+                own = (
+                    folders if folders.description(path, name).get("crs") else replace(folders, crs=_needed(path, crs))
+                )
                 if not number:
-                    own.bands_of(path, name)  # its errors say how the folders can be named
-                sources.append(RasterSource.open(given_by(path, own.said(path, name))))
+                    own.bands_of(path, name)  # its errors explain how to name the folders
+                sources.append(RasterSource.open(raster_input(path, own.description(path, name))))
         return cls(tuple(_placed(source) for source in sources))
 
     @classmethod
@@ -124,14 +126,16 @@ def rasters_in(folder: Path) -> list[Path]:
     )
 
 
-def given_by(path: Path, said: Mapping[str, Any]) -> RasterInput:
-    """Return a raster as it is described; its date may be in a file beside it, its name or tags, or its folder."""
-    bands, day = said.get("bands"), said.get("date")
+def raster_input(path: Path, facts: Mapping[str, Any]) -> RasterInput:
+    """Return a raster by the facts about it; its date may be in a file beside it, its name or tags, or its folder."""
+    bands, day = facts.get("bands"), facts.get("date")
     date = date_of_file(path) or date_in(path.parent.name) if day is None else as_day(str(day))
     if day is not None and date is None:
         raise DataError(path, f"has date {day!r} in the bands.yaml beside it; write 2021-07-04")
     names = None if bands is None else tuple(map(str, bands))
-    return RasterInput(path, said.get("sensor"), names, date, said.get("gsd_m"), said.get("crs"), said.get("nodata"))
+    return RasterInput(
+        path, facts.get("sensor"), names, date, facts.get("gsd_m"), facts.get("crs"), facts.get("nodata")
+    )
 
 
 def frame_of(point_cloud: PointCloud | PointCloudHeader, centre: tuple[float, float]) -> LocalFrame:

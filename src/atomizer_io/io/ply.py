@@ -105,7 +105,7 @@ def _text(file: BinaryIO, path: Path, dtype: np.dtype[Any], skip: int, rows: int
             warnings.simplefilter("ignore", UserWarning)  # of files without a line: that is what the check below is for
             table = np.loadtxt(file, dtype=dtype, skiprows=skip, max_rows=rows, ndmin=1, comments=None)
     except (ValueError, UnicodeDecodeError) as error:
-        raise DataError(path, f"has a point that is not as its header says ({error})") from error
+        raise DataError(path, f"has a point that does not fit its header ({error})") from error
     if len(table) < rows:
         raise DataError(path, f"is truncated: it holds {len(table)} of {rows} points")
     return table

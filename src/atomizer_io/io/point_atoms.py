@@ -24,7 +24,7 @@ HEIGHT_CHANNELS: dict[str, tuple[Channel, ...]] = {
 }
 
 CHANNEL_OF = {"red": "R", "green": "G", "blue": "B", "nir": "NIR"}
-SQUARE_M = 5.0
+CELL_M = 5.0
 
 
 def point_cloud_atoms(
@@ -78,7 +78,7 @@ def height_channels(heights: str) -> tuple[Channel, ...]:
 def datum_of(point_cloud: PointCloud, *, coded: bool = True) -> float:
     """Return the elevation of the lowest point that is not noise, in metres; of all points where all are noise.
 
-    ``coded=False`` says that classes are not those of the LAS standard, so that none of them is noise.
+    ``coded=False``: classes are not those of the LAS standard, so that none of them is noise.
     """
     codes = point_cloud.classification if coded else None
     sure = point_cloud.z if codes is None else point_cloud.z[~np.isin(codes, NOISE)]
@@ -104,11 +104,11 @@ def colour_values(point_cloud: PointCloud) -> tuple[NDArray[np.float32] | None, 
 
 
 def points_per_m2(positions: NDArray[np.float64]) -> float:
-    """Points (P, 2) per area of the squares of 5 m that hold any, so that gaps and ragged edges do not count."""
-    squares = np.floor(positions / SQUARE_M).astype(np.int64)
-    squares -= squares.min(axis=0)
-    occupied = len(np.unique(squares[:, 0] * (squares[:, 1].max() + 1) + squares[:, 1]))
-    return len(positions) / (occupied * SQUARE_M**2)
+    """Points (P, 2) per area of the cells of 5 m that hold any, so that gaps and ragged edges do not count."""
+    cells = np.floor(positions / CELL_M).astype(np.int64)
+    cells -= cells.min(axis=0)
+    occupied = len(np.unique(cells[:, 0] * (cells[:, 1].max() + 1) + cells[:, 1]))
+    return len(positions) / (occupied * CELL_M**2)
 
 
 def one_per_cube(xyz: NDArray[np.float64], side: float) -> NDArray[np.int64]:

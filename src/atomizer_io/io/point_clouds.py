@@ -50,7 +50,7 @@ class PointCloudHeader:
     unit_m: float = 1.0
     unit_z_m: float = 1.0
     standard_time: bool = False  # the header promises adjusted standard GPS time
-    metres_assumed: bool = False  # nothing in the file says what its coordinates are
+    metres_assumed: bool = False  # the file does not state the unit of its coordinates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,8 +110,8 @@ class PointCloud:
 def read_point_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str | None = None) -> PointCloud:
     """Read the points of a file; with ``bounds`` only those inside (far edges excluded), which saves memory.
 
-    Feet become metres where the CRS says so, degrees are refused; ``crs`` is for a file that has none. GPS time is
-    kept only if the header says that it is adjusted standard time: other clocks do not tell the day.
+    Feet become metres where the CRS is in feet, degrees are refused; ``crs`` is for a file that has none. GPS time is
+    kept only if the header marks it as adjusted standard time: other clocks do not give the day.
     """
     path, header = Path(path), point_cloud_header(path, crs)
     parts = []
@@ -121,7 +121,7 @@ def read_point_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str
 
 
 def point_cloud_chunks(path: Path, header: PointCloudHeader, most: int | None = None) -> Iterator[PointCloud]:
-    """Yield the points of a file, ``most`` at a time; one that ends before its header says is an error."""
+    """Yield the points of a file, ``most`` at a time; one with fewer points than its header states is an error."""
     count = 0
     for columns in column_chunks(path, header, (*FIELDS, "z"), most):
         check_finite(path, columns)

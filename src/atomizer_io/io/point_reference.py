@@ -67,7 +67,7 @@ class PointCloudReference:
     ) -> PointCloudReference:
         """Return the reference of a file, read some points at a time; ``crs`` is for a file that has none.
 
-        ``coded=False`` says that its classes are not those of the LAS standard, so that none of them is noise.
+        ``coded=False``: its classes are not those of the LAS standard, so that none of them is noise.
         """
         path = Path(path)
         header = point_cloud_header(path, crs)

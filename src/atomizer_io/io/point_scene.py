@@ -36,7 +36,7 @@ class PointScene:
     ) -> PointScene:
         """Return the scene of points; with ``grid_m`` only the first in each cube of that side is left.
 
-        ``coded`` says whether classes are those of the LAS standard, of which some are noise.
+        ``coded``: whether classes are those of the LAS standard, of which some are noise.
         """
         datum = datum_of(points, coded=coded)
         if grid_m is not None:

@@ -99,8 +99,8 @@ class PointStore:
 
     def runs_of(self, begin: int, end: int) -> NDArray[Any]:
         """Return the runs of the blocks from ``begin`` up to ``end``, block by block."""
-        found: NDArray[Any] = self.runs[slice(*np.searchsorted(self.runs["block"], (begin, end)))]
-        return found
+        runs: NDArray[Any] = self.runs[slice(*np.searchsorted(self.runs["block"], (begin, end)))]
+        return runs
 
     def records(self, ranges: Iterable[tuple[int, int]]) -> NDArray[Any]:
         """Return the stored points of ranges of blocks, block by block, each in the order of the file."""
@@ -174,7 +174,7 @@ def write_store(
     except DataError:  # the points may reach less far
         blocks, possible = Blocks(np.empty(0), np.empty(0)), False
     columns, runs, seen = _sort(_completed(path, header, reference, colours, advance), folder / POINTS, blocks)
-    if not possible or settled_bounds(bounds, seen) != bounds:
+    if not possible or actual_bounds(bounds, seen) != bounds:
         bounds, blocks = seen, blocks_over(seen)
         columns, runs, _ = _sort(_completed(path, header, reference, colours), folder / POINTS, blocks)
     np.save(folder / RUNS, runs, allow_pickle=False)
@@ -191,7 +191,7 @@ def record_bytes(path: Path, crs: str | None = None, *, colours: bool = True) ->
     return _table(replace(first, height=zero, intensity_rank=zero), colours).dtype.itemsize
 
 
-def settled_bounds(stated: Bounds, seen: Bounds) -> Bounds:
+def actual_bounds(stated: Bounds, seen: Bounds) -> Bounds:
     """Return the bounds that a header states, or those that were seen where points lie outside of these."""
     excess = np.array(stated[:2] + seen[2:]) - np.array(seen[:2] + stated[2:])
     return stated if (excess <= HEADER_SLACK_M).all() else seen  # not all programs keep the header up to date

@@ -23,7 +23,7 @@ from atomizer_io.io.point_clouds import (
     within,
 )
 from atomizer_io.io.point_reference import PointCloudReference
-from atomizer_io.io.point_store import Blocks, PointStore, settled_bounds
+from atomizer_io.io.point_store import Blocks, PointStore, actual_bounds
 from atomizer_io.io.tile_cache import LEAST_POINTS, TileCache
 
 SLIVER = 0.02  # share of a window: a narrower strip at the far edge belongs to the last window
@@ -157,25 +157,25 @@ def find_windows(
     """Return the windows of each file that have points, rows from the south.
 
     x and y of all points are read once, or, with a ``cache``, large tiles are sorted into it. With ``skip_broken`` a
-    file that cannot be read becomes one window; the error of reading it says what is wrong. ``crs`` is for files that
+    file that cannot be read becomes one window; reading it raises the error. ``crs`` is for files that
     have none.
     """
     step = window_m if stride_m is None else stride_m
     if cache is not None:
         large = list[Path]()
         for path in paths:
-            with contextlib.suppress(DataError):  # what is wrong with a file is told by reading it
+            with contextlib.suppress(DataError):  # the error is raised when the file is read
                 large += [path] if is_large(point_cloud_header(path, crs), window_m) else []
         cache = cache if cache.prepare(large, crs, skip_broken=skip_broken) else None
-    found: list[TileWindow] = []
+    windows: list[TileWindow] = []
     for path in paths:
         try:
-            found += windows_of(path, window_m, step, crs, cache)
+            windows += windows_of(path, window_m, step, crs, cache)
         except DataError:
             if not skip_broken:
                 raise
-            found.append(whole_file(path))
-    return numbered(found)
+            windows.append(whole_file(path))
+    return numbered(windows)
 
 
 def is_large(header: PointCloudHeader, window_m: float) -> bool:
@@ -202,11 +202,11 @@ def tile_name(path: Path) -> str:
 def read_window(
     window: TileWindow, crs: str | None = None, cache: TileCache | None = None, *, coded: bool = True
 ) -> PointCloud:
-    """Read the points of a window, with what only their whole tile tells: heights above ground and ranks of intensity.
+    """Read the points of a window, with what takes their whole tile: heights above ground and ranks of intensity.
 
     A tile that is in the ``cache`` is not read for that. Otherwise the last tile stays in memory, so that windows of
     one tile in a row are read once; one of more than 30 million points does not, and is read in pieces for each window.
-    ``coded`` says whether classes are those of the LAS standard, of which some are noise.
+    ``coded``: whether classes are those of the LAS standard, of which some are noise.
     """
     bounds = window.bounds
     if cache is not None and window.stored and bounds is not None:
@@ -248,8 +248,8 @@ def windows_of(
         rows, columns = range(grid.rows.windows), range(grid.columns.windows)
         return grid, np.array([[store.has_points(grid.bounds(row, column)) for column in columns] for row in rows])
 
-    found = cache.use(path, crs, occupied_in) if cache is not None and stored else None
-    grid, occupied = found or _occupied(path, header, window_m, stride_m)
+    in_store = cache.use(path, crs, occupied_in) if cache is not None and stored else None
+    grid, occupied = in_store or _occupied(path, header, window_m, stride_m)
     keep = header.points <= KEPT_POINTS
     windows = []
     for row, column in np.argwhere(occupied).tolist():
@@ -268,7 +268,7 @@ def _occupied(
     except DataError:  # the points may reach less far
         grid = None
     counts, seen = _counts(path, header, grid)
-    if grid is None or settled_bounds(header.bounds, seen) != header.bounds:
+    if grid is None or actual_bounds(header.bounds, seen) != header.bounds:
         grid = WindowGrid.over(path, seen, window_m, stride_m)
         counts, _ = _counts(path, header, grid)
     return grid, grid.occupied(counts)

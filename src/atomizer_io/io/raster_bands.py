@@ -65,7 +65,7 @@ def check_control_points(path: Path, gsd_m: float | None) -> None:
     advice = "warp it by them first (gdalwarp -t_srs EPSG:...)"
     if gsd_m is None:
         raise DataError(path, f"has no grid but ground control points, which are not used: {advice}, or pass gsd_m=")
-    text = f"{path.name}: its ground control points are not used, and all pixels are taken as squares of {gsd_m:g} m"
+    text = f"{path.name}: its ground control points are not used, and all pixels are taken as {gsd_m:g} m wide and high"
     warnings.warn(f"{text}: if it is to be placed correctly, {advice}", stacklevel=5)
 
 
@@ -73,8 +73,8 @@ def check_control_points(path: Path, gsd_m: float | None) -> None:
 class Bands:
     """The bands that the files of one folder have, by the first file, and the larger side of that file in metres.
 
-    ``numbers`` (from 1) say which band of the file each channel is; bands that are left out have no channel.
-    ``descriptions`` are the file's own; None where the user, not the files, says what the bands are.
+    ``numbers`` (from 1) are the band of the file that each channel is; bands that are left out have no channel.
+    ``descriptions`` are the file's own; None where the user, not the file, names the bands.
     """
 
     channels: tuple[Channel, ...]
@@ -143,7 +143,7 @@ def warn_contradicted(raster: RasterHeader, known: Sensor | None, names: Sequenc
     """Warn of bands that the file itself describes as other bands of the sensor than the user names."""
     both = [(text, name) for text, name in zip(raster.descriptions, names, strict=True) if text and name != LEFT_OUT]
     odd = [
-        f"{name} where the file says {text}"
+        f"{name} where the file has {text}"
         for text, name in both
         if known is not None and text in known and known[text].name != known[name].name
     ]
@@ -232,7 +232,7 @@ def sidecar_path(path: Path) -> Path:
 
 
 def sidecar(path: Path) -> dict[str, Any]:
-    """Return what ``scene.bands.yaml`` says of ``scene.tif``: any of ``KEYS``, nothing if there is no such file."""
+    """Return the facts of ``scene.bands.yaml`` for ``scene.tif``, any of ``KEYS``; nothing if there is no such file."""
     if not path.name:  # the root of the file system lies in no folder
         return {}
     beside = sidecar_path(path)

@@ -101,7 +101,7 @@ def sidecars(path: Path) -> list[Path]:
 
 
 def _check_sidecar(path: Path, raster: Path) -> None:
-    """Refuse a file beside a raster that leads elsewhere or is of another kind than its name says."""
+    """Refuse a file beside a raster that leads elsewhere or is of another kind than its suffix stands for."""
     try:
         state = path.stat()
     except OSError as error:
@@ -122,7 +122,7 @@ def _check_inside(path: Path, source: Any) -> None:
     """Refuse an open file whose tags or coordinate system name further files."""
     named = source.tags(ns="OVERVIEWS").get("OVERVIEW_FILE")
     if named is not None:
-        raise DataError(path, f"says that its overviews are in {named[:80]!r}: remove that tag (OVERVIEW_FILE)")
+        raise DataError(path, f"names {named[:80]!r} as the file of its overviews: remove that tag (OVERVIEW_FILE)")
     if source.crs is not None and GRID_FILE.search(source.crs.wkt):
         raise DataError(path, "has a coordinate system that needs another file, a grid of shifts: warp it (gdalwarp)")
 

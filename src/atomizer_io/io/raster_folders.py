@@ -92,10 +92,11 @@ class ImageFolders:
         """Return whether the option ``sensor`` is about the folder ``name``; one for all is about ``image``."""
         return name in self.sensor if isinstance(self.sensor, Mapping) else name == self.word
 
-    def said(self, path: Path, name: str) -> dict[str, Any]:
-        """Return what is said of a file in the folder ``name`` (sensor, bands, gsd_m, crs, date, nodata).
+    def description(self, path: Path, name: str) -> dict[str, Any]:
+        """Return the facts about a file of the folder ``name`` (sensor, bands, gsd_m, crs, date, nodata).
 
-        Options count most. A sensor without a name gets the name of its folder.
+        Options of the user come before the files ``bands.yaml`` beside it. A sensor without a name gets that of its
+        folder.
         """
         options = {
             "sensor": option(self.sensor, name) if self.named(name) else None,
@@ -124,11 +125,11 @@ class ImageFolders:
 
     def bands_of(self, path: Path, name: str) -> Bands:
         """Return what the bands of a file are; where nothing describes them, an error explains what to do."""
-        said = self.said(path, name)
-        header = RasterHeader.of(path, said.get("gsd_m"), said.get("crs"), self.allow_vrt)
+        facts = self.description(path, name)
+        header = RasterHeader.of(path, facts.get("gsd_m"), facts.get("crs"), self.allow_vrt)
         self.check_size(path, name, header)
         try:
-            return Bands.of(header, said.get("sensor"), said.get("bands"))
+            return Bands.of(header, facts.get("sensor"), facts.get("bands"))
         except AtomizerError as error:
             if self.named(name):
                 raise
@@ -176,10 +177,10 @@ def assigned(masks: Mapping[str, Path], images: Collection[str]) -> dict[str, li
 
     A mask that could belong to several images (``tile_2_mask`` to ``tile`` and ``tile_2``) goes to the longest name.
     """
-    found: dict[str, list[Path]] = {}
+    masks_of: dict[str, list[Path]] = {}
     for stem, path in masks.items():
         ends = [end for end, letter in enumerate(stem) if not (letter.isascii() and letter.isalnum())]
         image = next((stem[:end] for end in (len(stem), *reversed(ends)) if stem[:end] in images), None)
         if image is not None:
-            found.setdefault(image, []).append(path)
-    return {image: [masks[image]] if image in masks else paths for image, paths in found.items()}
+            masks_of.setdefault(image, []).append(path)
+    return {image: [masks[image]] if image in masks else paths for image, paths in masks_of.items()}

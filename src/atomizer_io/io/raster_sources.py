@@ -36,8 +36,8 @@ from atomizer_io.io.crs import (
     north_up,
     outline,
     reaches,
+    shifts_into,
     turn_of,
-    turns,
 )
 from atomizer_io.io.dates import as_day, date_of_file
 from atomizer_io.io.raster_bands import Bands, RasterHeader, own_sensor, sidecar
@@ -57,7 +57,7 @@ class RasterInput:
 
     ``bands`` are names of bands of ``sensor`` in the order of the file, ``-`` for one that is left out; without them
     the file's own descriptions count. ``date`` is that of the acquisition, by default the one in the file's name or
-    tags. ``crs`` is the coordinate system of a file that says where its pixels lie but not in which system; ``gsd_m``
+    tags. ``crs`` is the coordinate system of a file that states where its pixels lie but not in which system; ``gsd_m``
     is the pixel size of a file without a coordinate system, ``nodata`` a value that means that nothing was observed,
     beside the one that the file names itself. ``allow_vrt`` also takes a VRT, a mosaic of other files.
     """
@@ -72,11 +72,11 @@ class RasterInput:
     allow_vrt: bool = False
 
     @classmethod
-    def of(cls, given: RasterInput | str | Path | dict[str, Any]) -> RasterInput:
+    def of(cls, raster: RasterInput | str | Path | dict[str, Any]) -> RasterInput:
         """Return a raster from a path or plain values, completed by ``NAME.bands.yaml`` beside it or its folder."""
-        if isinstance(given, cls):
-            return given
-        values: dict[str, Any] = dict(given) if isinstance(given, dict) else {"path": given}
+        if isinstance(raster, cls):
+            return raster
+        values: dict[str, Any] = dict(raster) if isinstance(raster, dict) else {"path": raster}
         if "path" not in values:
             raise ConfigError(f"a raster needs a path: {values}")
         values["path"] = Path(values["path"])
@@ -135,17 +135,17 @@ class RasterSource:
     allow_vrt: bool = field(default=False, repr=False)
 
     @classmethod
-    def open(cls, given: RasterInput) -> RasterSource:
+    def open(cls, raster: RasterInput) -> RasterSource:
         """Open a file; whatever is wrong with it is raised here."""
-        header = RasterHeader.of(given.path, given.gsd_m, given.crs, given.allow_vrt)
-        bands = Bands.of(header, given.sensor, given.bands)
+        header = RasterHeader.of(raster.path, raster.gsd_m, raster.crs, raster.allow_vrt)
+        bands = Bands.of(header, raster.sensor, raster.bands)
         height, width = header.grid.shape
         transform, flipped = north_up(header.transform, height, width)
         if header.crs is None:  # units are metres, from the lower left corner
             (across, down), (_, north) = header.grid.pixel_m, header.grid.size_m
             transform, flipped = (across, 0.0, 0.0, 0.0, -down, north), (False, False)
         return cls(
-            given.path.absolute(),  # workers may be elsewhere
+            raster.path.absolute(),  # workers may be elsewhere
             bands.channels,
             bands.numbers,
             None if header.crs is None else crs_text(header.crs),
@@ -153,13 +153,13 @@ class RasterSource:
             height,
             width,
             header.grid.pixel_m,
-            given.date or date_of_file(given.path, given.allow_vrt),
-            given.gsd_m,
+            raster.date or date_of_file(raster.path, raster.allow_vrt),
+            raster.gsd_m,
             flipped,
-            given.crs,
+            raster.crs,
             header.scaled,
-            given.nodata,
-            given.allow_vrt,
+            raster.nodata,
+            raster.allow_vrt,
         )
 
     def __str__(self) -> str:
@@ -193,12 +193,12 @@ class RasterSource:
         pixel, (first, _, last, _) = self.transform[0], self.bounds
         parts = [
             self._part(frame, box, (x.min() + add, y.min(), x.max() + add, y.max()), add, same)
-            for add in turns(x.min() - pixel, x.max() + pixel, first, last, turn_of(self.crs))
+            for add in shifts_into(x.min() - pixel, x.max() + pixel, first, last, turn_of(self.crs))
         ]
         return functools.reduce(operator.add, (atoms for atoms in parts if atoms is not None), AtomSet()) or None
 
     def _part(self, frame: LocalFrame, box: Box, around: Box, add: float, same: bool) -> AtomSet | None:
-        """Return the atoms within ``around`` (units of the CRS): ``box``, shifted along x by ``add``, whole turns."""
+        """Return the atoms within ``around``, which is ``box`` in units of the CRS, shifted along x by ``add``."""
         a, _, west, _, e, north = self.transform
         margin = 0 if same else 1
         left, right = _span((around[0] - west) / a, (around[2] - west) / a, self.width, margin)

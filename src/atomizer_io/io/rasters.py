@@ -27,7 +27,7 @@ PixelBox = tuple[int, int, int, int]  # first row, first column, height, width
 class Raster:
     """A raster, or a window of one: ``values`` (C, H, W) as stored, north up, on ``grid`` around (0, 0).
 
-    ``nodata`` has one number per band or None. ``mask`` (H, W) is false where the file's own mask or alpha band says
+    ``nodata`` has one number per band or None. ``mask`` (H, W) is false where the file's own mask or alpha band marks
     that nothing was observed; where that goes by the values of all bands together (GDAL's tag NODATA_VALUES), a band
     has no ``nodata`` of its own. ``declared`` is a further value without data, which a user names.
     """
@@ -50,22 +50,22 @@ class Raster:
         _, _, x, _, _, y = shifted(self.transform, self.grid.height / 2, self.grid.width / 2)
         return (x, y)
 
-    def check_grid(self, other: Raster) -> None:
-        """Refuse a raster on other pixels than ``other``: of another shape, or off by half a pixel or more."""
-        if self.grid.shape != other.grid.shape:
-            raise DataError(self.path, f"has {self.grid.shape} pixels, but {other.path.name} has {other.grid.shape}")
-        if self.transform is None or other.transform is None:
+    def check_grid(self, first: Raster) -> None:
+        """Refuse a raster on other pixels than ``first``: of another shape, or off by half a pixel or more."""
+        if self.grid.shape != first.grid.shape:
+            raise DataError(self.path, f"has {self.grid.shape} pixels, but {first.path.name} has {first.grid.shape}")
+        if self.transform is None or first.transform is None:
             return
-        half = np.abs(np.array([other.transform[0], other.transform[4]])) / 2
-        for row, column in ((0, 0), other.grid.shape):
-            ours, theirs = (np.array(shifted(t, row, column)[2::3]) for t in (self.transform, other.transform))
+        half = np.abs(np.array([first.transform[0], first.transform[4]])) / 2
+        for row, column in ((0, 0), first.grid.shape):
+            ours, theirs = (np.array(shifted(t, row, column)[2::3]) for t in (self.transform, first.transform))
             if (np.abs(ours - theirs) >= half).any():
-                raise DataError(self.path, f"lies at {self.transform}, but {other.path.name} lies at {other.transform}")
+                raise DataError(self.path, f"lies at {self.transform}, but {first.path.name} lies at {first.transform}")
 
     def valid(self) -> NDArray[np.bool_] | None:
         """Return where values (C, H, W) were observed as far as nodata and mask tell; None: everywhere (but for NaN).
 
-        Finite values that are too large for float32 are absent as well; the first time, a warning says so.
+        Finite values that are too large for float32 are absent as well; the first time, there is a warning.
         """
         present = observed(self.values, self.nodata, self.mask, self.declared)
         if self.values.dtype == np.float64:
@@ -159,23 +159,23 @@ def read_raster(
     )
 
 
-def crs_of(path: Path, source: Any, given: str | None) -> Any:
-    """Return the coordinate system of an open file: its own, or the one ``given`` for a file that names none."""
-    if given is None:
+def crs_of(path: Path, source: Any, option: str | None) -> Any:
+    """Return the coordinate system of an open file: its own, or the ``option`` of the user where it has none."""
+    if option is None:
         return source.crs
     from rasterio.crs import CRS
     from rasterio.errors import CRSError
 
     try:
-        crs = CRS.from_user_input(given)
+        crs = CRS.from_user_input(option)
     except (CRSError, ValueError) as error:
-        raise ConfigError(f"{path}: {given!r} is not a coordinate system: write it like EPSG:32632") from error
+        raise ConfigError(f"{path}: {option!r} is not a coordinate system: write it like EPSG:32632") from error
     if source.crs is not None and source.crs != crs:
-        raise DataError(path, f"says itself that it is in {crs_text(source.crs)[:40]}, not in {given}: leave crs= out")
+        raise DataError(path, f"is in {crs_text(source.crs)[:40]} by its own tags, not in {option}: leave crs= out")
     if source.transform.is_identity:
         raise DataError(
             path,
-            f"cannot be placed in {given}: it does not say where its pixels lie (gdal_translate -a_ullr writes it)",
+            f"cannot be placed in {option}: it does not state where its pixels lie (gdal_translate -a_ullr writes it)",
         )
     return crs
 
@@ -190,35 +190,35 @@ def _part(path: Path, source: Any, window: PixelBox) -> Any:
     return RasterWindow(column, row, width, height)
 
 
-def offset_m(frame: Raster, other: Raster) -> tuple[float, float]:
-    """Return the distance in metres (x, y) from the centre of ``frame`` to that of ``other``; they must overlap."""
+def offset_m(frame: Raster, raster: Raster) -> tuple[float, float]:
+    """Return the distance in metres (x, y) from the centre of ``frame`` to that of ``raster``; they must overlap."""
     from rasterio.crs import CRS
 
-    spans = (frame.grid.size_m, other.grid.size_m)
-    if frame.origin is None or other.origin is None or frame.crs is None or other.crs is None:
-        if frame.crs != other.crs:
+    spans = (frame.grid.size_m, raster.grid.size_m)
+    if frame.origin is None or raster.origin is None or frame.crs is None or raster.crs is None:
+        if frame.crs != raster.crs:
             raise DataError(
-                other.path,
+                raster.path,
                 f"only one of this file and {frame.path.name} has a coordinate system: name that of the other by the "
                 "option crs, or write it into the file (gdal_edit.py -a_srs EPSG:...)",
             )
-        if any(abs(a - b) > max(*frame.grid.pixel_m, *other.grid.pixel_m) for a, b in zip(*spans, strict=True)):
+        if any(abs(a - b) > max(*frame.grid.pixel_m, *raster.grid.pixel_m) for a, b in zip(*spans, strict=True)):
             raise DataError(
-                other.path,
+                raster.path,
                 f"covers {spans[1]} m, but {frame.path.name} covers {spans[0]} m, and neither has coordinates",
             )
         return (0.0, 0.0)
     crs = CRS.from_user_input(frame.crs)
-    if frame.crs != other.crs and crs != CRS.from_user_input(other.crs):
+    if frame.crs != raster.crs and crs != CRS.from_user_input(raster.crs):
         raise DataError(
-            other.path,
-            f"is in {other.crs[:40]}, but {frame.path.name} is in {frame.crs[:40]}: warp it first (gdalwarp)",
+            raster.path,
+            f"is in {raster.crs[:40]}, but {frame.path.name} is in {frame.crs[:40]}: warp it first (gdalwarp)",
         )
     per_unit = metres_per_unit(crs, frame.origin[1])
-    there = (nearest_turn(other.origin[0], frame.origin[0], full_turn(crs)), other.origin[1])
+    there = (nearest_turn(raster.origin[0], frame.origin[0], full_turn(crs)), raster.origin[1])
     dx, dy = ((b - a) * m for a, b, m in zip(frame.origin, there, per_unit, strict=True))
     if any(abs(d) >= (a + b) / 2 for d, a, b in zip((dx, dy), *spans, strict=True)):
-        raise DataError(other.path, f"lies beside {frame.path.name}: {dx:.0f} m east and {dy:.0f} m north of it")
+        raise DataError(raster.path, f"lies beside {frame.path.name}: {dx:.0f} m east and {dy:.0f} m north of it")
     return (dx, dy)
 
 

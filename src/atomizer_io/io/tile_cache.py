@@ -48,7 +48,7 @@ TRIES = 3  # how often a damaged store is written anew
 class TileCache:
     """A folder with stores of tiles, the user's own by default; it is made once there is something to put into it.
 
-    ``coded`` says whether the classes of the tiles are those of the LAS standard.
+    ``coded``: whether the classes of the tiles are those of the LAS standard.
     """
 
     where: Path | None = None
@@ -160,7 +160,7 @@ class TileCache:
 
 
 def blocks_over(bounds: Bounds) -> Blocks:
-    """Return squares of 12.5 m over ``bounds``, or larger ones where these would be too many."""
+    """Return blocks of 12.5 m over ``bounds``, or larger ones where these would be too many."""
     west, south, east, north = bounds
     side = max(BLOCK_M, (east - west) / MOST_BLOCKS, (north - south) / MOST_BLOCKS)
     across, along = (np.arange(1.0, length // side + 1) for length in (east - west, north - south))
@@ -178,4 +178,4 @@ def _digest(facts: list[Any]) -> str:
 
 def _warn_without(error: OSError) -> None:
     text = f"tiles are not stored in a cache, so every window reads its tile, which is slow: {first_line(error)}"
-    warnings.warn(f"{text} (cache=PATH names another folder, cache=false turns it off)", stacklevel=4)
+    warnings.warn(f"{text} (cache=PATH names another folder, cache=false disables it)", stacklevel=4)

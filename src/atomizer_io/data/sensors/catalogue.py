@@ -1,7 +1,7 @@
 """The catalogue of common sensors; every number has its source beside it.
 
 Statistics hold for the raw units named beside each table. For values in other units (a reflectance of 0–1 where the
-table says DN) replace them: ``SENTINEL2.subset("B04", "B08").with_statistics(values)``.
+table has DN) replace them: ``SENTINEL2.subset("B04", "B08").with_statistics(values)``.
 
 Rows: name, centre nm, width nm (None, None: known by name), GSD m, aliases separated by ", ".
 """
