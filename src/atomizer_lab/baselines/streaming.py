@@ -20,10 +20,7 @@ Block = TypeVar("Block")
 
 
 def streamed_attention(
-    query_HLE: Tensor,
-    blocks: Sequence[Block],
-    keys_and_values: Callable[..., tuple[Tensor, Tensor]],
-    *inputs: Tensor,
+    query_HLE: Tensor, blocks: Sequence[Block], keys_and_values: Callable[..., tuple[Tensor, Tensor]], *inputs: Tensor
 ) -> Tensor:
     """Return softmax(q·k / √E)·v (H, L, E) over the keys of all blocks, at least one, as if they stood in one row.
 

@@ -191,12 +191,7 @@ def cell(name: str, scene: ModelInput, limits: Limits) -> ModelRow:
 
 
 def run(
-    inputs: Sequence[ModelInput],
-    names: Sequence[str],
-    output: Path,
-    limits: Limits,
-    *,
-    merge: bool = False,
+    inputs: Sequence[ModelInput], names: Sequence[str], output: Path, limits: Limits, *, merge: bool = False
 ) -> dict[str, Any]:
     """Measure models on inputs one after the other; each row is printed and written as it comes.
 

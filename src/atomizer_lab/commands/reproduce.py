@@ -39,16 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(small)
     small.add_argument("--output", type=Path, default=Path("results/small-data.json"), help="(default: %(default)s)")
     small.add_argument(
-        "--work",
-        type=Path,
-        default=Path("runs/small-data"),
-        help="folder of data and runs (default: %(default)s)",
+        "--work", type=Path, default=Path("runs/small-data"), help="folder of data and runs (default: %(default)s)"
     )
     small.add_argument(
-        "--minutes",
-        type=float,
-        default=8.0,
-        help="how long each run trains at most (default: %(default)s)",
+        "--minutes", type=float, default=8.0, help="how long each run trains at most (default: %(default)s)"
     )
     small.add_argument("--steps", type=int, help="train each run for so many steps instead")
     small.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")

@@ -171,10 +171,7 @@ def inner_life(model: AtomizerIO, sample: Sample, info: Info, album: Album, name
     return {
         "place": f"the middle of the scene, {grid.height} × {grid.width} pixels",
         "cells": {**album.add(f"{name}-cells", images.cell_map(latents.geometries[0], grid, ground)), "latents": count},
-        "quadtree": {
-            **album.add(f"{name}-quadtree", decoded),
-            "note": note,
-        },
+        "quadtree": {**album.add(f"{name}-quadtree", decoded), "note": note},
         "attention": _attention(model, latents, grid, album, name),
     }
 

@@ -68,10 +68,7 @@ _SMALL: dict[str, Any] = {
 }
 _SMOKE: dict[str, Any] = {
     "data": {"name": "mnist", "options": {"pool": 2, "holdout": 8}, "test": None, "workers": 0},
-    "training": {
-        **_TRAINING,
-        **{"max_steps": 1, "batch_size": 4, "devices": 1, "accelerator": "cpu", "loggers": []},
-    },
+    "training": {**_TRAINING, **{"max_steps": 1, "batch_size": 4, "devices": 1, "accelerator": "cpu", "loggers": []}},
 }
 _DOCUMENTS = {PAPER: _PAPER, SMALL: _SMALL, SMOKE: _SMOKE}
 # without dropout, which makes attention slow on CPUs
