@@ -40,6 +40,7 @@ CLEAN: tuple[str, ...] = (
     "tests/data",
     "tests/datasets",
     "tests/export",
+    "tests/faults",
     "tests/figures",
     "tests/io",
     "examples",

@@ -60,6 +60,7 @@ def exported(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None
         {"dates": False},
         {"task": "scene_regression", "num_outputs": 1, "target_std": 5.0},
         {"temporal": True},
+        {"temporal": True, "temporal_residual": True},
         {"temporal": True, "task": "classification", "rope": False},
         {"observation_conditioning": False},
         {"observation_mlp": True},
@@ -157,7 +158,7 @@ def test_mistakes_are_named() -> None:
         scene_inputs(
             model, aio.AtomSet.from_raster(torch.full((1, 2, 2), torch.nan), SENTINEL2.pick("B02")), queries(3)
         )
-    with pytest.raises(AtomsError, match="no place for site field 'echo_after'"):
+    with pytest.raises(AtomsError, match="does not know site field 'echo_after'"):
         scene_inputs(small(site_fields=(SiteField("echo_before"),)), points(1), queries(3))
     bare = [replace(channel, mean=None, std=None) for channel in SENTINEL2.pick("B02")]
     with pytest.raises(AtomsError, match="no mean and std"):

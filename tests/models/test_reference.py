@@ -51,6 +51,7 @@ def cases() -> dict[str, Case]:
         "points and image": Case([cloud + image], [queries(3, extent=45.0)], {}, {}),
         "series, joint": Case([series], [grid], {}, {}),
         "series, temporal": Case([series], [grid], {"temporal": True}, {}),
+        "series, mean as a residual": Case([series], [grid], {"temporal": True, "temporal_residual": True}, {}),
         "temporal, steps missing": Case(
             [series, raster(7, day=200), raster(8, day=None, timestep=0) + raster(9, day=None, timestep=1)],
             [grid, grid, grid],

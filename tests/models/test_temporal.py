@@ -59,3 +59,21 @@ def test_every_parameter_takes_part_whatever_the_sensors() -> None:
     out = model([raster(1, holes=0.2)], [torch.zeros(2, 2)])[0]
     out.sum().backward()
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+
+
+def test_with_the_residual_latents_are_counted_over_the_series_and_their_mean_passes() -> None:
+    series = raster(1, day=100) + raster(2, day=150) + raster(3, day=200)
+    plain, repaired = (
+        aio.create_model("atomizer_io_tiny", **SMALL, temporal=True, temporal_residual=residual, least_latents=1).eval()
+        for residual in (False, True)
+    )
+    kappa = series.num_atoms // 9
+    assert len(repaired.geometry(series, atoms_per_latent=kappa).anchors_L2) >= 2 * len(
+        plain.geometry(series, atoms_per_latent=kappa).anchors_L2
+    )
+    aggregator, h_TLD, days = repaired.temporal, torch.randn(3, 5, SMALL["width"]), torch.tensor([-50.0, 0.0, 50.0])
+    for layer in (aggregator.attention.out, aggregator.feedforward.down):
+        torch.nn.init.zeros_(layer.weight)
+        torch.nn.init.zeros_(layer.bias)
+    with torch.no_grad():
+        torch.testing.assert_close(aggregator(h_TLD, days), h_TLD.mean(dim=0) + aggregator.token.expand(5, -1))

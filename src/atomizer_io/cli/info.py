@@ -270,7 +270,7 @@ def size_of(model: AtomizerIO, args: argparse.Namespace) -> InputSize:
     sites = height * width
     steps = dates if model.config.temporal else 1
     atoms = sites * channels * dates
-    latents = sites if model.config.layout == "sites" else latents_for(model, atoms / steps)
+    latents = sites if model.config.layout == "sites" else latents_for(model, atoms, steps)
     queries = (sites if args.queries is None else args.queries) if model.task_spec.dense else 0
     return InputSize(atoms, sites * dates, channels * dates, latents, steps, queries)
 

@@ -261,7 +261,7 @@ def offset(bands: Sequence[Band]) -> tuple[Band, str] | None:
 
     With it nothing lies below 1000 (but for one pixel in a thousand), the dark pixels of half of the bands from red on
     are just above, and without it the medians fit the training data better, or no worse than clouds in these explain.
-    Fewer than three bands, none from red on, or few pixels, show nothing.
+    Three bands, one of them from red on, and some pixels are needed.
     """
     if len(bands) < 3 or not all(b.channel.sensor.startswith("sentinel2") and b.mean > 50 for b in bands):
         return None

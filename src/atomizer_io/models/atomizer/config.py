@@ -105,13 +105,14 @@ class AtomizerConfig(Encodings):
     rope_max_cycles: float = 16.0
     temporal: bool = False
     temporal_scale_days: float = 180.0
+    temporal_residual: bool = False  # κ counts the atoms of all time steps, and the mean over steps is a residual
 
     # Geometry and budgets
     layout: str = "hexagonal"
     atoms_per_latent: int = 2000  # κ
-    least_latents: int = 1  # of a scene, if it has as many places: κ alone would leave a small one a single latent
-    budget: int | None = None  # m, drawn afresh at each training step; None: whole cells
-    max_points: int | None = None  # points of a cloud that enter the cells, drawn likewise; None: all
+    least_latents: int = 1  # of a scene, if it has as many positions: κ alone would leave a small one a single latent
+    budget: int | None = None  # m, sampled anew at each training step; None: whole cells
+    max_points: int | None = None  # points of a point cloud that enter the cells, sampled likewise; None: all
     neighbors: int = 9  # k
     observation_conditioning: bool = True
     observation_mlp: bool = False  # a layer per atom before a query attends to what it sees

@@ -108,9 +108,10 @@ def atoms_seen(located: LocatedQueries | SeenSites, atoms: AtomSet) -> float | N
     return float((located.sites_MA >= 0).double().mean(dim=0) @ channels)
 
 
-def latents_for(model: AtomizerIO, atoms_per_step: float) -> int:
-    """Return the number of latents ⌈N/κ⌉ of a scene with N atoms per time step."""
-    return math.ceil(atoms_per_step / model.config.atoms_per_latent)
+def latents_for(model: AtomizerIO, atoms: float, steps: int = 1) -> int:
+    """Return the number of latents ⌈N/κ⌉ of a scene, for the N atoms of a time step or of the whole series."""
+    counted = atoms if model.config.temporal_residual else atoms / steps
+    return math.ceil(counted / model.config.atoms_per_latent)
 
 
 # The FLOPs of one stage each: as computed here, and as the paper writes it.

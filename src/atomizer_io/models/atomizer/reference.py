@@ -152,6 +152,8 @@ class Reference:
         for latent in range(latents):
             x_TD = torch.cat([h_TLD[:, latent], module.token[None]])
             x_TD = x_TD + self_attention(module.attention, x_TD[None], rotation_Te)[0]
+            if module.residual:  # the aggregation token starts from the mean over the time steps
+                x_TD = torch.cat([x_TD[:-1], x_TD[-1:] + h_TLD[:, latent].mean(dim=0)])
             x_TD = x_TD + feedforward(module.feedforward, x_TD)
             out.append(x_TD[-1])
         return torch.stack(out)

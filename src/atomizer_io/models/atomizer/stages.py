@@ -1,4 +1,4 @@
-"""Builds the stages of the network from its settings: the one place that knows which setting belongs to which stage."""
+"""Builds the stages of the network from its settings: only this module knows which setting belongs where."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def processor(c: AtomizerConfig) -> Processor:
 def temporal(c: AtomizerConfig) -> TemporalAggregator:
     """Return the stage that merges the latents of all time steps."""
     scale = (c.temporal_scale_days, c.rope_min_cycles, c.rope_max_cycles)
-    return TemporalAggregator(c.width, *scale, c.attention_dropout, c.feedforward_dropout)
+    return TemporalAggregator(c.width, *scale, c.attention_dropout, c.feedforward_dropout, c.temporal_residual)
 
 
 def decoder(c: AtomizerConfig) -> Decoder:

@@ -67,7 +67,11 @@ def _day(acquisition: Acquisition) -> float | None:
 
 
 class TemporalAggregator(nn.Module):
-    """One pre-norm block over the T latents of an anchor and a learned token, whose output is the aggregate."""
+    """One pre-norm block over the T latents of an anchor and a learned token, whose output is the aggregate.
+
+    As the paper writes it, the aggregate is the token and what it attends to, so that little of what differs between
+    anchors passes. With ``residual`` the mean over the time steps is added.
+    """
 
     def __init__(
         self,
@@ -77,8 +81,10 @@ class TemporalAggregator(nn.Module):
         max_cycles: float,
         attention_dropout: float = 0.0,
         dropout: float = 0.0,
+        residual: bool = False,
     ) -> None:
         super().__init__()
+        self.residual = residual
         head_dim = max(2, width // HEADS // 2 * 2)
         self.token = nn.Parameter(torch.empty(width))
         nn.init.trunc_normal_(self.token, std=0.02)
@@ -93,6 +99,8 @@ class TemporalAggregator(nn.Module):
         """
         x_LTD, angles_LTe = self._sequence(h_TLD, days)
         token_LD = self.token + self.attention(x_LTD, angles_LTe)[:, -1]
+        if self.residual:
+            token_LD = token_LD + h_TLD.mean(dim=0)
         aggregate_LD: Tensor = token_LD + self.feedforward(token_LD)
         return aggregate_LD
 
