@@ -116,14 +116,14 @@ def test_a_small_run_ends_with_scores_of_every_point(plain: Path, tmp_path: Path
         "data.options.cache": False,
     }
     places = {"data": str(tmp_path), "work": str(tmp_path / "work"), "results": str(tmp_path)}
-    found = network(small, steps=2, seed=0, tests=[PLAIN], **places)
-    assert found["scores"][PLAIN]["positions"] == 1500 and found["steps"] == 2
+    result = network(small, steps=2, seed=0, tests=[PLAIN], **places)
+    assert result["scores"][PLAIN]["positions"] == 1500 and result["steps"] == 2
 
 
 def test_tests_are_staged_once(plain: Path, tmp_path: Path) -> None:
     for _ in range(2):
-        found, tests = staged_tests(tmp_path, tmp_path / "work", [PLAIN, "slope 5 %"])
-        assert tests[PLAIN] == found and len(list((tests["slope 5 %"] / "test").glob("*.laz"))) == 1
+        result, tests = staged_tests(tmp_path, tmp_path / "work", [PLAIN, "slope 5 %"])
+        assert tests[PLAIN] == result and len(list((tests["slope 5 %"] / "test").glob("*.laz"))) == 1
 
 
 def test_settings_are_changed_in_a_copy() -> None:

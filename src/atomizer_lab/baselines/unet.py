@@ -67,7 +67,7 @@ class UNetSettings:
 
 
 class UNet(ImageModel):
-    """A UNet for maps of classes or quantities. Its channels are those of the training data; others are an error."""
+    """A UNet for maps of classes or regression targets; channels other than those of the training data are an error."""
 
     family = "unet"
     Settings = UNetSettings
