@@ -12,7 +12,7 @@ only in roughness, which radar sees and light does not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum, auto
+from enum import IntEnum
 from functools import lru_cache
 
 import numpy as np
@@ -20,53 +20,16 @@ import numpy as np
 from atomizer_io.data.channels import Channel
 from atomizer_lab.synthetic.random_maps import Floats, Ints
 
-
-class Cover(IntEnum):
-    """What covers the ground."""
-
-    CLEAR_WATER = 0
-    TURBID_WATER = auto()
-    SOIL = auto()
-    SMOOTH_SOIL = auto()
-    WET_SOIL = auto()
-    SAND = auto()
-    BURNT = auto()
-    MEADOW = auto()
-    FLOODED_MEADOW = auto()  # water below the blades: light sees a meadow, radar a double bounce
-    DRY_GRASS = auto()
-    SHRUB = auto()
-    FOREST = auto()
-    CONIFER = auto()
-    RAINFOREST = auto()
-    YOUNG_FOREST = auto()
-    ORCHARD = auto()
-    VINEYARD = auto()
-    PALM = auto()
-    CASHEW = auto()
-    SPARSE_CASHEW = auto()
-    TILE_ROOF = auto()
-    SLATE_ROOF = auto()
-    METAL_ROOF = auto()
-    ROAD = auto()
-    CONCRETE = auto()
-    RUBBLE = auto()
-    TOWN = auto()  # houses too small for the pixels
-    INDUSTRY = auto()
-    WHEAT = auto()
-    DURUM = auto()
-    WINTER_BARLEY = auto()
-    TRITICALE = auto()
-    MIXED_CEREAL = auto()
-    SPRING_BARLEY = auto()
-    RAPESEED = auto()
-    MAIZE = auto()
-    SUNFLOWER = auto()
-    BEET = auto()
-    POTATO = auto()
-    SOY = auto()
-    SORGHUM = auto()
-    FODDER = auto()
-    VEGETABLES = auto()
+# What covers the ground. FLOODED_MEADOW: water below the blades: light sees a meadow, radar a double bounce. TOWN:
+# houses too small for the pixels.
+Cover = IntEnum(
+    "Cover",
+    "CLEAR_WATER TURBID_WATER SOIL SMOOTH_SOIL WET_SOIL SAND BURNT MEADOW FLOODED_MEADOW DRY_GRASS SHRUB FOREST "
+    "CONIFER RAINFOREST YOUNG_FOREST ORCHARD VINEYARD PALM CASHEW SPARSE_CASHEW TILE_ROOF SLATE_ROOF METAL_ROOF ROAD "
+    "CONCRETE RUBBLE TOWN INDUSTRY WHEAT DURUM WINTER_BARLEY TRITICALE MIXED_CEREAL SPRING_BARLEY RAPESEED MAIZE "
+    "SUNFLOWER BEET POTATO SOY SORGHUM FODDER VEGETABLES",
+    start=0,
+)
 
 
 WATERS = (Cover.CLEAR_WATER, Cover.TURBID_WATER)
