@@ -21,8 +21,7 @@ from atomizer_io.data.sample import Queries
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, listed
 from atomizer_io.models.base import Cost, in_units
-from atomizer_lab.baselines.configured import Configured
-from atomizer_lab.baselines.flops import counted
+from atomizer_lab.baselines.configured import Configured, counted
 from atomizer_lab.baselines.rasterise import RasterisedScene, check_rasters, pixels_of, rasterise
 
 

@@ -21,8 +21,7 @@ from atomizer_io.data.sample import Queries
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.models.base import in_units
-from atomizer_lab.baselines.configured import Configured
-from atomizer_lab.baselines.flops import counted
+from atomizer_lab.baselines.configured import Configured, counted
 from atomizer_lab.baselines.rasterise import RasterisedScene, check_rasters, grid_over, rasterise
 
 Size = tuple[int, int]  # down and across
