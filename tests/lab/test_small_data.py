@@ -1,4 +1,4 @@
-"""Small tasks: one recipe for all, parts that do not touch, baselines that read the same split, and nothing run twice."""
+"""Small tasks: one recipe for all, parts that do not touch, baselines on the same split, and nothing run twice."""
 
 from __future__ import annotations
 
