@@ -81,8 +81,11 @@ def diagnose(
         for handle in hooks:
             handle.remove()
         model.train(training)
-    means = {name: torch.tensor(pairs).nanmean(dim=0).tolist() for name, pairs in lengths.items()}
-    return [Stage(name, *means[name], float(torch.cat(shares[name]).nanmean()), gradients[name]) for name in stages]
+    result = []
+    for name, gradient in gradients.items():
+        common, differing = torch.tensor(lengths[name]).nanmean(dim=0).tolist()
+        result.append(Stage(name, common, differing, float(torch.cat(shares[name]).nanmean()), gradient))
+    return result
 
 
 def stages_of(model: AtomizerIO) -> dict[str, nn.Module]:
@@ -132,7 +135,7 @@ def shares_of(module: nn.Module, arguments: Any) -> list[Tensor]:
 def uniformity(weights: Tensor, dim: int) -> Tensor:
     """Return the entropy of weights as a share of its maximum; NaN where there is a single one above zero."""
     count = (weights > 0).sum(dim=dim)
-    entropy = torch.special.entr(weights).sum(dim=dim) / count.clamp(min=2).log()
+    entropy: Tensor = torch.special.entr(weights).sum(dim=dim) / count.clamp(min=2).log()
     return entropy.masked_fill(count < 2, torch.nan)
 
 
