@@ -34,6 +34,11 @@ CLEAN: tuple[str, ...] = (
     "src/atomizer_io/export",
     "src/atomizer_io/figures",
     "src/atomizer_io/io",
+    *(
+        f"src/atomizer_lab/{room}"
+        for room in ("baselines", "bench", "commands", "demo", "paper", "report", "synthetic")
+    ),
+    "src/atomizer_lab/matrix.py",
     "tests/cli",
     "tests/data",
     "tests/datasets",
@@ -41,6 +46,8 @@ CLEAN: tuple[str, ...] = (
     "tests/faults",
     "tests/figures",
     "tests/io",
+    *(f"tests/lab/{x}" for x in ("baselines", "bench", "paper", "report", "synthetic")),
+    "tools",
     "examples",
     "configs",
     "README.md",
