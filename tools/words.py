@@ -42,6 +42,7 @@ CLEAN: tuple[str, ...] = (
     "tests/io",
     "examples",
     "configs",
+    "docs",
     "README.md",
     "CONTRIBUTING.md",
 )
@@ -92,6 +93,7 @@ ALLOWED = {
     ("docs/predict.md", "picture"): "a parameter of CloudClasses",
     ("docs/export.md", "answer"): "the name of the output in exported files",
     ("docs/decoding.md", "operations"): "the key of saved calibrations",
+    ("docs/lab/faults.md", "answers"): "the key of results/faults.json",
     ("docs/training.md", "asked"): "the key of results of `atomizer evaluate`",
     ("docs/training.md", "rivals"): "the name of the extra of the distribution",
     ("src/atomizer_io/extras.py", "rivals"): "the name of the extra of the distribution",
