@@ -32,8 +32,8 @@ class Strips(Dataset):
 
     info = Info("strips", "Strips", "segmentation", LIDAR.pick("elevation"), WINDOW_M, classes=CLASSES)
 
-    def __init__(self, root: Path, names: Sequence[str] = ("one", "number two"), quantity: bool = False) -> None:
-        self.names, self.quantity = names, quantity
+    def __init__(self, root: Path, names: Sequence[str] = ("one", "number two"), regression: bool = False) -> None:
+        self.names, self.regression = names, regression
         super().__init__(root)
 
     def find(self) -> list[tuple[str, float]]:
@@ -52,7 +52,7 @@ class Strips(Dataset):
         local = xyz[inside] - (west + WINDOW_M / 2, WINDOW_M / 2, 0)
         ones = np.ones(len(inside), int)
         atoms = aio.AtomSet.from_points(local, ones, ones, ones * 100.0, datum_m=0.0)
-        target = np.where(classes < 0, np.nan, xyz[:, 2]).astype(np.float32) if self.quantity else classes
+        target = np.where(classes < 0, np.nan, xyz[:, 2]).astype(np.float32) if self.regression else classes
         sites = {0: torch.arange(len(inside))}
         sample = Sample.of_points(atoms, local[:, :2], target[inside], Meta(f"{name} {west}"), sites)
         return replace(sample, queries=replace(sample.queries, whole=name, members=torch.from_numpy(inside)))

@@ -64,20 +64,20 @@ def run(names: Sequence[str], output: Path) -> dict[str, Any]:
             counted_on[axis][str(value)] = counts
             line = ", ".join(f"{name} {count / 1e9:,.0f}" for name, count in counts.items())
             print(f"{axis} {value}: GFLOP {line}", flush=True)
-    result = {"benchmark": "growth", "operations": counted_on, "machine": machine()}
+    result = {"benchmark": "growth", "operations": counted_on, "machine": machine()}  # old name
     write_output(output, json.dumps(result, indent=1) + "\n")
     plot(counted_on, output.with_suffix(".png"))
     return result
 
 
-def plot(found: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
+def plot(gflops_by_axis: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
     """Draw FLOPs against each axis, both on logarithmic scales."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.6 * len(found), 4.4), layout="constrained")
-    panels = figure.subplots(1, len(found), sharey=True)
-    names = list(dict.fromkeys(name for counts in found.values() for row in counts.values() for name in row))
-    for panel, (axis, counts) in zip(panels, found.items(), strict=True):
+    figure = Figure(figsize=(4.6 * len(gflops_by_axis), 4.4), layout="constrained")
+    panels = figure.subplots(1, len(gflops_by_axis), sharey=True)
+    names = list(dict.fromkeys(name for counts in gflops_by_axis.values() for row in counts.values() for name in row))
+    for panel, (axis, counts) in zip(panels, gflops_by_axis.items(), strict=True):
         for number, name in enumerate(names):
             points = [(float(value), row[name] / 1e9) for value, row in counts.items() if name in row]
             style = "--" if name == LITERAL else "-"

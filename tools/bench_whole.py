@@ -41,9 +41,9 @@ USUAL = ("zone_probe", "quadtree")  # measured as they are, with the rule of the
 def whole_predictions(
     model: AtomizerIO, sample: Sample, calibrations: Sequence[Calibration], repeats: int = 3
 ) -> dict[str, Any]:
-    """Measure dense, probing and calibrated predictions (geometry, encoding, read-out) and the UNet.
+    """Measure dense, probing and calibrated predictions (geometry, encoding, decoding) and the UNet.
 
-    Times are the shortest of the repeats. What differs from the dense answer and, for classes, the score are beside.
+    Times are the shortest of the repeats. Each row also has its score and the share that differs from dense decoding.
     """
     grid = None if sample.queries is None else sample.queries.grid
     if grid is None:
@@ -60,10 +60,10 @@ def whole_predictions(
             (name, replace(own, strategy=name, settings=STRATEGIES[name].usual, margin=0.0), 0.0) for name in USUAL
         ]
     ways += [(f"{c.point.strategy}, alpha {c.alpha:g}", c.point, c.precision or 0.0) for c in calibrations]
-    truth = own.predict(model, sample.atoms, grid)
+    reference = own.predict(model, sample.atoms, grid)
     rows: list[dict[str, Any]] = []
     for name, point, precision in ways:
-        found = point.predict(model, sample.atoms, grid)
+        prediction = point.predict(model, sample.atoms, grid)
         taken = seconds(lambda point=point: point.predict(model, sample.atoms, grid), repeats)  # type: ignore[misc]
         rows.append(
             {
@@ -71,10 +71,10 @@ def whole_predictions(
                 "point": str(point),
                 "seconds": taken,
                 "times_unet": taken / plain,
-                "gflops": gflops(model, sample, point, found),
-                "decoded": found.decoded / found.queried.numel(),
-                "differing": float(found.differs(truth, precision).double().mean()),
-                **score(found, sample, model),
+                "gflops": gflops(model, sample, point, prediction),
+                "decoded": prediction.decoded / prediction.queried.numel(),
+                "differing": float(prediction.differs(reference, precision).double().mean()),
+                **score(prediction, sample, model),
             }
         )
         print(line(rows[-1]), flush=True)
@@ -82,21 +82,21 @@ def whole_predictions(
     return {**size, "scene": sample.meta.id, "rows": rows}
 
 
-def gflops(model: AtomizerIO, sample: Sample, point: OperatingPoint, found: Prediction) -> float:
-    """Return the operations of a prediction, from atoms to map; a multiply-add counts as two."""
+def gflops(model: AtomizerIO, sample: Sample, point: OperatingPoint, prediction: Prediction) -> float:
+    """Return the GFLOPs of a prediction, from atoms to map; a multiply-add counts as two."""
     assert sample.queries is not None and sample.queries.grid is not None
     predictor = ScenePredictor.encode(model, sample.atoms, sample.queries.grid, cost=point.cost)
-    return point.flops(predictor, found) / 1e9
+    return point.flops(predictor, prediction) / 1e9
 
 
-def score(found: Prediction, sample: Sample, model: AtomizerIO) -> dict[str, float]:
-    """Return the mIoU of classes on the scene, or the root mean square error of a quantity."""
+def score(prediction: Prediction, sample: Sample, model: AtomizerIO) -> dict[str, float]:
+    """Return the mIoU of classes on the scene, or the root mean square error of a regression target."""
     target = sample.target.flatten()
-    if not found.classes:
+    if not prediction.classes:
         known = target.isfinite()
-        return {"rmse": float((found.values.flatten()[known] - target[known]).double().square().mean().sqrt())}
+        return {"rmse": float((prediction.values.flatten()[known] - target[known]).double().square().mean().sqrt())}
     known, count = target >= 0, max(len(model.task_spec.names), 2)
-    pairs = target[known] * count + found.labels.flatten()[known]
+    pairs = target[known] * count + prediction.labels.flatten()[known]
     confusion = pairs.bincount(minlength=count**2).reshape(count, count)
     return {"miou": scores_of_confusion(confusion, model.task_spec.names)["miou"]}
 
@@ -127,10 +127,11 @@ def ratios(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[
     lines = []
     for row in rows:
         scene = PAPER_INPUTS.get(row["input"])
-        if scene is None or row["answer_s"] is None or scene.dates > 1:
+        seconds_taken = row["answer_s"]  # old name
+        if scene is None or seconds_taken is None or scene.dates > 1:
             continue
         if [*scene.pixels] == whole["shape"] and len(scene.channels) == whole["channels"]:
-            took = (row["prepare_s"] or 0.0) + row["answer_s"]
+            took = (row["prepare_s"] or 0.0) + seconds_taken
             times = "; ".join(f"{took / way['seconds']:.1f} times as long as {way['way']}" for way in whole["rows"])
             lines.append(f"{row['model']} on {row['input']} takes {times}")
     return lines

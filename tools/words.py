@@ -38,6 +38,7 @@ CLEAN: tuple[str, ...] = (
     "tests/data",
     "tests/datasets",
     "tests/export",
+    "tests/faults",
     "tests/figures",
     "tests/io",
     "examples",

@@ -1,6 +1,6 @@
 """Texts that users and programs leave in files: read whole, within limits, and never as code; written whole or not.
 
-Whatever is wrong with a text is a ValueError, and with a file an OSError, for callers to say whose file it is.
+Whatever is wrong with a text is a ValueError, and with a file an OSError, so that callers can name the file.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def replace_text(path: Path, text: str) -> None:
             file.write(text)
         publish({beside: path})
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk does not say which file was written
+        error.filename = error.filename or str(path)  # the error of a full disk does not name the file
         beside.unlink(missing_ok=True)
         raise
 

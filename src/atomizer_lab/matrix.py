@@ -24,8 +24,8 @@ from atomizer_io.texts import parse_json, read_text, write_text
 from atomizer_io.training.config import OLD_KEYS
 from atomizer_io.workers import spawned
 
-# words that results were recorded with, by those that are said today
-RETIRED = {"made-up": "synthetic", "asked, %": "decoded, %"}
+# words that results were recorded with, and those of today
+RETIRED = {"made-up": "synthetic", "asked, %": "decoded, %"}  # old name
 Run = Callable[..., dict[str, Any]]
 
 
@@ -35,7 +35,7 @@ class Task:
 
     ``places`` are further arguments that say only where things lie: they are not kept with the result, and another
     place is not another run. ``minutes`` is how long it takes, as far as one knows: long ones begin first, and the
-    time left is told from it.
+    time left is estimated from it.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Task:
         return {**self.arguments, **self.places}
 
 
-About = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # what a file says beside the runs, from their results
+About = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # what a file holds beside the runs, from their results
 
 
 def run_all(
@@ -71,14 +71,14 @@ def run_all(
     failed: dict[str, str] = {}
     began = time.monotonic()
     ends: dict[str, float] = {}  # minutes after which each task was done
-    for task, found in finished(todo, jobs):
+    for task, outcome in finished(todo, jobs):
         ends[task.name] = (time.monotonic() - began) / 60
-        if isinstance(found, BaseException):
-            known = isinstance(found, AtomizerError)  # it says what is wrong
-            failed[task.name] = str(found) if known else "".join(traceback.format_exception(found))
-            print(f"{task.name} failed: {found}", flush=True)
+        if isinstance(outcome, BaseException):
+            known = isinstance(outcome, AtomizerError)  # whose message is enough
+            failed[task.name] = str(outcome) if known else "".join(traceback.format_exception(outcome))
+            print(f"{task.name} failed: {outcome}", flush=True)
             continue
-        kept[task.name] = {"arguments": plain(task.arguments), **found}
+        kept[task.name] = {"arguments": plain(task.arguments), **outcome}
         write(output, kept, about)
         rest = minutes_left(todo, max(1, jobs), ends)
         print(f"{task.name}: {ends[task.name]:.0f} min in all, about {rest:.0f} min left", flush=True)
@@ -108,10 +108,10 @@ def finished(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, dict[str,
     if jobs == 0:
         for task in tasks:
             try:
-                found: dict[str, Any] | BaseException = timed(task.run, task.all_arguments)
+                outcome: dict[str, Any] | BaseException = timed(task.run, task.all_arguments)
             except Exception as error:
-                found = error
-            yield task, found
+                outcome = error
+            yield task, outcome
         return
     with spawned(jobs, one_thread) as pool:
         running: dict[Future[dict[str, Any]], Task] = {
@@ -178,11 +178,11 @@ def recorded(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     old_names = {new: old for old, new in OLD_KEYS.items()}
-    found = {old_names.get(key, key): recorded(entry) for key, entry in value.items()}
-    if isinstance(group := found.get("training"), Mapping):
+    settings = {old_names.get(key, key): recorded(entry) for key, entry in value.items()}
+    if isinstance(group := settings.get("training"), Mapping):
         old = {new.split(".")[-1]: old.split(".")[-1] for new, old in old_names.items()}
-        found["training"] = {old.get(key, key): entry for key, entry in group.items()}
-    return found
+        settings["training"] = {old.get(key, key): entry for key, entry in group.items()}
+    return settings
 
 
 def present(value: Any) -> Any:

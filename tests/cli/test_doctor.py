@@ -70,3 +70,17 @@ def test_predictions_that_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "disagreement", lambda: 0.5)
     (finding,) = doctor.check_kernels()
     assert finding.state == "broken" and "ATOMIZER_KERNELS=off" in finding.text
+
+
+def test_the_stages_of_a_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "small.yaml"
+    options = "{like: texture, size: 16, length: 4}"
+    config.write_text(
+        f"data: {{name: synthetic, workers: 0, measure: 4, options: {options}}}\noutput: {tmp_path}/runs\n"
+    )
+    command = ["doctor", "--run", str(config), "training.max_steps=1"]
+    assert main([*command, "model.preset=atomizer_io_tiny"]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split() == ["stage", "common", "differing", "entropy", "gradient"]
+    assert lines[0].startswith("encoder ") and lines[-1].startswith("decoder ") and not (tmp_path / "runs").exists()
+    assert main([*command, "model.preset=unknown"]) == 2

@@ -64,9 +64,9 @@ def landscapes(count: int, river: bool = False, seed: int = 0) -> list[tuple[aio
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> aio.AtomizerIO:
-    """A model whose answers follow the first value at a position, the surer the further it is from 1 000.
+    """A model whose outputs follow the first value at a position, the surer the further it is from 1 000.
 
-    A little of its answer comes from around: the fewer latents, atoms of a cell and neighbors, the further it is off.
+    A little of its output comes from around: the fewer latents, atoms of a cell and neighbors, the further it is off.
     """
     torch.manual_seed(0)
     small = {**SMALL, "num_outputs": 2, "atoms_per_latent": KAPPA, "neighbors": NEIGHBORS}
@@ -92,14 +92,14 @@ def quietly(*arguments, **options) -> Calibration:
 
 
 def held_out(model: aio.AtomizerIO, point: OperatingPoint, river: bool, count: int = 60) -> tuple[float, float, float]:
-    """Over new scenes: the share of positions that differ from the model's own answer, its error, and of operations."""
+    """Over new scenes: the share of positions that differ from the model's own prediction, its error, and of FLOPs."""
     own, differing, work = own_point(model), [], []
     for number, (atoms, grid) in enumerate(landscapes(count, river, seed=1)):
-        answer, reference = point.predict(model, atoms, grid, seed=number), own.predict(model, atoms, grid)
-        differing.append(float(answer.differs(reference).double().mean()))
+        prediction, reference = point.predict(model, atoms, grid, seed=number), own.predict(model, atoms, grid)
+        differing.append(float(prediction.differs(reference).double().mean()))
         flops = [
-            each.flops(ScenePredictor.encode(model, atoms, grid, cost=each.cost, seed=number), prediction)
-            for each, prediction in ((point, answer), (own, reference))
+            at.flops(ScenePredictor.encode(model, atoms, grid, cost=at.cost, seed=number), outputs)
+            for at, outputs in ((point, prediction), (own, reference))
         ]
         work.append(flops[0] / flops[1])
     return float(np.mean(differing)), float(np.std(differing) / count**0.5), float(np.mean(work))
@@ -132,7 +132,7 @@ def water_kept(model: aio.AtomizerIO, point: OperatingPoint) -> float:
     return lost / whole
 
 
-def test_a_promise_for_all_positions_loses_a_rare_class_and_says_so(model: aio.AtomizerIO, tmp_path: Path) -> None:
+def test_a_promise_for_all_positions_that_loses_a_rare_class_warns_of_it(model: aio.AtomizerIO, tmp_path: Path) -> None:
     alpha, many = 0.02, Sampling(blocks=1500, scenes=36)
     with pytest.warns(UserWarning, match=r"loses classes: .* class 1 to \d+ % .*--promise classes"):
         average = calibrate(model, ponds(36), alpha, choices=PONDS, sampling=many)
@@ -140,14 +140,14 @@ def test_a_promise_for_all_positions_loses_a_rare_class_and_says_so(model: aio.A
     assert water_kept(model, average.point) < 0.5
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        each = calibrate(model, ponds(36), alpha, choices=PONDS, sampling=many, promise="classes")
-    assert each.promise == "classes" and each.step.bound <= alpha and each.kept["class 1"] > 0.98
-    assert water_kept(model, each.point) > 1 - 2 * alpha
-    assert average.step.flops < each.step.flops < 1
-    for result in (average, each):
+        by_class = calibrate(model, ponds(36), alpha, choices=PONDS, sampling=many, promise="classes")
+    assert by_class.promise == "classes" and by_class.step.bound <= alpha and by_class.kept["class 1"] > 0.98
+    assert water_kept(model, by_class.point) > 1 - 2 * alpha
+    assert average.step.flops < by_class.step.flops < 1
+    for result in (average, by_class):
         result.save(tmp_path)
-    assert load_all(tmp_path) == [each, average]
-    assert load(tmp_path, alpha, model) == each and "of every class" in each.stated
+    assert load_all(tmp_path) == [by_class, average]
+    assert load(tmp_path, alpha, model) == by_class and "of every class" in by_class.stated
     (tmp_path / "calibration.json").unlink()
     average.save(tmp_path)
     with pytest.warns(UserWarning, match="loses classes"):  # where it is used, too
@@ -163,9 +163,9 @@ def test_a_class_in_too_few_blocks_cannot_be_promised(model: aio.AtomizerIO) -> 
 def test_a_promise_for_classes_is_for_classes_only(model: aio.AtomizerIO) -> None:
     with pytest.raises(ConfigError, match="promise 'iou' is not known; use pixels or classes"):
         calibrate(model, ponds(3), promise="iou")
-    quantity = aio.create_model("atomizer_io_tiny", **SMALL | {"task": "regression", "num_outputs": 1})
+    regression = aio.create_model("atomizer_io_tiny", **SMALL | {"task": "regression", "num_outputs": 1})
     with pytest.raises(ConfigError, match="has no classes"):
-        calibrate(quantity, ponds(3), precision=1.0, promise="classes")
+        calibrate(regression, ponds(3), precision=1.0, promise="classes")
 
 
 def test_changed_calibrations_are_refused_until_they_are_sealed(model: aio.AtomizerIO, tmp_path: Path) -> None:
@@ -237,14 +237,14 @@ def test_blocks_leave_four_fifths_of_alpha_to_what_is_measured(model: aio.Atomiz
     assert blocks.weight_QU.shape == (500, SIDE**2)
     assert (blocks.weight_QU > 0).sum(dim=1).double().mean() == 16  # 8 × 8 blocks of 4 × 4 pixels
     torch.testing.assert_close(blocks.weight_QU.sum(dim=1), torch.ones(500, dtype=torch.float64))
-    cloud = Scene(0, points(0), queries(0, 300, 50.0), None)
-    inside = (Blocks.draw(cloud, 4000, seed=0).weight_QU > 0).double()
+    point_cloud = Scene(0, points(0), queries(0, 300, 50.0), None)
+    inside = (Blocks.draw(point_cloud, 4000, seed=0).weight_QU > 0).double()
     weights = torch.zeros(300, dtype=torch.float64)
-    weights[Blocks.draw(cloud, 4000, seed=0).indices_U] = (inside / inside.sum(dim=1, keepdim=True)).mean(dim=0)
+    weights[Blocks.draw(point_cloud, 4000, seed=0).indices_U] = (inside / inside.sum(dim=1, keepdim=True)).mean(dim=0)
     assert weights.std() * 300 < 0.35  # each position counts as much as any other, but for chance
 
 
-def test_with_scenes_enough_each_square_is_of_another_one() -> None:
+def test_with_enough_scenes_all_blocks_are_of_different_scenes() -> None:
     choosing, testing = Sampling(scenes=500, seed=1).draw(200, blocks=50)
     assert len(choosing) == 12 and len(testing) == 50 and set(testing.values()) == {1}
     assert not set(choosing) & set(testing)
@@ -272,13 +272,13 @@ def test_too_few_blocks_are_decoded_densely(model: aio.AtomizerIO) -> None:
         result = calibrate(model, landscapes(3), sampling=Sampling(blocks=20))
     assert result.point == own_point(model) and result.point.dense
     atoms, grid = landscapes(1, True)[0]
-    answer = result.point.predict(model, atoms, grid)
-    assert answer.queried.all()
+    prediction = result.point.predict(model, atoms, grid)
+    assert prediction.queried.all()
     with pytest.warns(UserWarning, match="tested on blocks of 4 scenes only"):
         calibrate(model, landscapes(6), 0.1, choices=dataclasses.replace(OWN, strategies=strategies("sketch")))
 
 
-def test_where_nothing_cheaper_keeps_it_the_models_own_answer_remains(
+def test_where_nothing_cheaper_keeps_it_the_models_own_prediction_remains(
     model: aio.AtomizerIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def noise(latents, positions, **how):
@@ -294,7 +294,7 @@ def test_where_nothing_cheaper_keeps_it_the_models_own_answer_remains(
     assert result.point == own_point(model)
 
 
-def test_quantities_differ_by_more_than_the_precision() -> None:
+def test_regression_targets_differ_by_more_than_the_precision() -> None:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 1, "task": "regression"}).eval()
     scenes = [(raster(seed, size=(20, 24)), aio.Grid(20, 24, 10.0)) for seed in range(18)]
@@ -306,23 +306,23 @@ def test_quantities_differ_by_more_than_the_precision() -> None:
     assert result.precision == precision and result.point.tolerance <= precision and result.step.flops < 1
     atoms = [raster(seed, size=(20, 24)) for seed in range(90, 100)]
     differing = [
-        result.point.predict(model, each, scenes[0][1], seed=number)
-        .differs(own.predict(model, each, scenes[0][1]), precision)
+        result.point.predict(model, scene, scenes[0][1], seed=number)
+        .differs(own.predict(model, scene, scenes[0][1]), precision)
         .double()
         .mean()
-        for number, each in enumerate(atoms)
+        for number, scene in enumerate(atoms)
     ]
     assert np.mean(differing) <= 0.1 + 2 * np.std(differing) / 10**0.5
 
 
-def test_points_of_clouds() -> None:
+def test_point_clouds() -> None:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
     scenes = [(points(seed), queries(seed, 200, 50.0)) for seed in range(12)]
     result = quietly(model, scenes, 0.2)
     assert {s.point.strategy for s in result.curve} <= {"dense", "zone_probe", "sketch"}
-    answer = result.point.predict(model, *scenes[0])
-    assert answer.labels.shape == (200,)
+    prediction = result.point.predict(model, *scenes[0])
+    assert prediction.labels.shape == (200,)
     with pytest.raises(aio.errors.QueryError, match="needs a grid"):
         quietly(model, scenes, 0.2, choices=Choices(strategies=strategies("quadtree")))
 
@@ -372,8 +372,8 @@ def test_calibrations_of_older_versions_are_refused_by_name(model: aio.AtomizerI
 def test_alpha_alone_sets_the_whole_cost(model: aio.AtomizerIO, tmp_path: Path) -> None:
     result = stored(model, 0.05)
     result.save(tmp_path)
-    for given in (Cost(), Cost(2 * KAPPA, 64, 4)):
-        decoding = Decoding(alpha=0.05, cost=given)
+    for cost in (Cost(), Cost(2 * KAPPA, 64, 4)):
+        decoding = Decoding(alpha=0.05, cost=cost)
         assert decoding.strategy == "calibrated" and decoding.checked(model, tmp_path) == Decoding(
             "sketch", 0.05, Cost(2 * KAPPA, 64, 4), result
         )

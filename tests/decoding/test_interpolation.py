@@ -1,4 +1,4 @@
-"""Answers for all points of a cloud from some that were asked."""
+"""Outputs at all points of a point cloud from those at points that were decoded."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.io.point_atoms import one_per_cube
 
 
-def test_one_point_of_each_cube_is_asked() -> None:
+def test_one_point_of_each_cube_is_decoded() -> None:
     rng = np.random.default_rng(0)
     xyz = rng.uniform(-5, 5, (2000, 3)) + np.array([1e6, 6.6e6, 100.0])
-    asked = one_per_cube(xyz, 1.0)
+    decoded = one_per_cube(xyz, 1.0)
     cubes = {tuple(cube) for cube in np.floor(xyz).astype(int)}
-    assert len(asked) == len(cubes) and (np.diff(asked) > 0).all()
+    assert len(decoded) == len(cubes) and (np.diff(decoded) > 0).all()
     first: dict[tuple[int, ...], int] = {}
     for number, cube in enumerate(map(tuple, np.floor(xyz).astype(int))):
         first.setdefault(cube, number)
-    assert asked.tolist() == sorted(first.values())
+    assert decoded.tolist() == sorted(first.values())
 
 
 def test_cubes_are_the_same_in_any_window() -> None:
@@ -28,13 +28,13 @@ def test_cubes_are_the_same_in_any_window() -> None:
     assert np.array_equal(np.intersect1d(whole, inside), part)
 
 
-def test_asked_points_keep_their_answers_and_others_take_those_nearest() -> None:
-    asked = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 10.0]])
-    answers = np.array([[1.0, 0.0], [0.0, 1.0]], dtype=np.float32)
-    wanted = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 10.0], [0.0, 0.0, 2.0], [1.0, 0.0, 10.0], [0.0, 0.0, 5.0]])
-    result = interpolated(asked, answers, wanted)
+def test_decoded_points_keep_their_outputs_and_the_rest_take_the_nearest() -> None:
+    decoded = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 10.0]])
+    outputs = np.array([[1.0, 0.0], [0.0, 1.0]], dtype=np.float32)
+    everywhere = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 10.0], [0.0, 0.0, 2.0], [1.0, 0.0, 10.0], [0.0, 0.0, 5.0]])
+    result = interpolated(decoded, outputs, everywhere)
     assert result.dtype == np.float32
-    np.testing.assert_allclose(result[:2], answers)
+    np.testing.assert_allclose(result[:2], outputs)
     np.testing.assert_allclose(result[2], [0.8, 0.2], rtol=1e-5)
     assert result[3, 1] > 0.9  # a wire above the ground is near in x and y, not in z
     np.testing.assert_allclose(result[4], [0.5, 0.5])
@@ -43,15 +43,15 @@ def test_asked_points_keep_their_answers_and_others_take_those_nearest() -> None
 @pytest.mark.parametrize("count", [1, 2, 9])
 def test_probabilities_stay_probabilities(count: int) -> None:
     rng = np.random.default_rng(2)
-    xyz, asked = rng.uniform(0, 9, (300, 3)), rng.uniform(0, 9, (count, 3))
-    result = interpolated(asked, rng.dirichlet([1, 1, 1], count), xyz)
+    xyz, decoded = rng.uniform(0, 9, (300, 3)), rng.uniform(0, 9, (count, 3))
+    result = interpolated(decoded, rng.dirichlet([1, 1, 1], count), xyz)
     assert result.shape == (300, 3) and result.min() >= 0
     np.testing.assert_allclose(result.sum(axis=1), 1)
 
 
-def test_points_at_one_place() -> None:
-    asked = np.zeros((3, 3))
-    answers = np.array([[0.2], [0.4], [0.9]])
-    result = interpolated(asked, answers, np.zeros((5, 3)))
+def test_points_at_one_position() -> None:
+    decoded = np.zeros((3, 3))
+    outputs = np.array([[0.2], [0.4], [0.9]])
+    result = interpolated(decoded, outputs, np.zeros((5, 3)))
     assert np.isfinite(result).all() and result.min() >= 0.2 and result.max() <= 0.9
-    assert np.array_equal(interpolated(asked, answers, asked), answers)
+    assert np.array_equal(interpolated(decoded, outputs, decoded), outputs)

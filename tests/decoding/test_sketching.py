@@ -24,7 +24,7 @@ def encoded(size: tuple[int, int] = (37, 50), **settings) -> tuple[aio.AtomizerI
 
 @pytest.mark.parametrize("spacing", [1, 2, 5, 100])
 @pytest.mark.parametrize("margin", [0.0, 0.02, 1.1])
-def test_it_is_dense_where_it_asks(spacing: int, margin: float) -> None:
+def test_it_equals_dense_decoding_where_it_decodes(spacing: int, margin: float) -> None:
     model, latents, grid = encoded()
     dense = aio.decoding.dense(model, latents, grid)
     result = aio.decoding.sketch(model, latents, grid, spacing=spacing, margin=margin)
@@ -35,17 +35,17 @@ def test_it_is_dense_where_it_asks(spacing: int, margin: float) -> None:
         assert result.queried.all()
 
 
-def test_a_larger_margin_asks_more_and_the_same_again() -> None:
+def test_a_larger_margin_decodes_a_superset() -> None:
     model, latents, grid = encoded()
-    asked = [aio.decoding.sketch(model, latents, grid, margin=m).queried for m in (0.0, 0.01, 0.03, 0.1, math.inf)]
-    for fewer, more in itertools.pairwise(asked):
+    queried = [aio.decoding.sketch(model, latents, grid, margin=m).queried for m in (0.0, 0.01, 0.03, 0.1, math.inf)]
+    for fewer, more in itertools.pairwise(queried):
         assert (fewer <= more).all()
-    assert asked[0].sum() == 7 * 10 and asked[-1].all()
+    assert queried[0].sum() == 7 * 10 and queried[-1].all()
 
 
 @pytest.mark.parametrize("observation", [True, False])
-def test_what_was_observed_tells_what_no_probe_saw(monkeypatch: pytest.MonkeyPatch, observation: bool) -> None:
-    """A decoder that answers by the value of the pixel: the sketch gets a river right that it never asked about."""
+def test_observations_show_what_no_probe_saw(monkeypatch: pytest.MonkeyPatch, observation: bool) -> None:
+    """A decoder that predicts from the value of the pixel: the sketch gets a river right that it never decoded."""
     torch.manual_seed(0)
     values = 100 * torch.randn(2, 48, 48)
     values[0, 10] += 2000.0  # between the rows of probes: 2, 7, 12 ...
@@ -70,21 +70,21 @@ def test_what_was_observed_tells_what_no_probe_saw(monkeypatch: pytest.MonkeyPat
     assert (aio.decoding.quadtree(model, latents, grid, start=16, probes=4).labels[10] == 0).any()  # misses it
 
 
-def test_quantities_ask_where_the_error_is_likely_large() -> None:
+def test_regression_targets_are_decoded_where_the_error_is_likely_large() -> None:
     model, latents, grid = encoded(task="regression", num_outputs=1)
     dense = aio.decoding.dense(model, latents, grid)
-    asked = [aio.decoding.sketch(model, latents, grid, spacing=4, tolerance=t) for t in (1e9, 0.02, 0.0)]
-    assert asked[0].decoded == 9 * 12 < asked[1].decoded <= asked[2].decoded
-    torch.testing.assert_close(asked[1].values[asked[1].queried], dense.values[asked[1].queried])
-    assert asked[1].differs(dense, 0.1).double().mean() <= asked[0].differs(dense, 0.1).double().mean()
+    results = [aio.decoding.sketch(model, latents, grid, spacing=4, tolerance=t) for t in (1e9, 0.02, 0.0)]
+    assert results[0].decoded == 9 * 12 < results[1].decoded <= results[2].decoded
+    torch.testing.assert_close(results[1].values[results[1].queried], dense.values[results[1].queried])
+    assert results[1].differs(dense, 0.1).double().mean() <= results[0].differs(dense, 0.1).double().mean()
 
 
 def test_points_and_lists_of_positions() -> None:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
-    cloud, where = points(1), queries(3, 200, 40.0)
+    point_cloud, where = points(1), queries(3, 200, 40.0)
     with torch.no_grad():
-        latents = model.encode([raster(1), cloud])
+        latents = model.encode([raster(1), point_cloud])
     result = aio.decoding.sketch(model, latents, where, index=1, spacing=4)
     dense = aio.decoding.dense(model, latents, where, index=1)
     assert result.labels.shape == (200,) and result.decoded == 200 // 16

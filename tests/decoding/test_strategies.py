@@ -39,7 +39,7 @@ def painted(monkeypatch: pytest.MonkeyPatch, model: aio.AtomizerIO, grid: aio.Gr
     return calls
 
 
-def test_dense_asks_everywhere() -> None:
+def test_dense_decodes_everywhere() -> None:
     model, latents, grid = encoded()
     result = aio.decoding.dense(model, latents, grid)
     with torch.no_grad():
@@ -51,7 +51,7 @@ def test_dense_asks_everywhere() -> None:
 
 @pytest.mark.parametrize("start", [1, 2, 5, 32, 64])
 @pytest.mark.parametrize("probes", [1, 4, 9])
-def test_a_quadtree_is_dense_where_it_asks(start: int, probes: int) -> None:
+def test_a_quadtree_equals_dense_decoding_where_it_decodes(start: int, probes: int) -> None:
     model, latents, grid = encoded()
     dense = aio.decoding.dense(model, latents, grid)
     result = aio.decoding.quadtree(model, latents, grid, start=start, probes=probes)
@@ -62,7 +62,7 @@ def test_a_quadtree_is_dense_where_it_asks(start: int, probes: int) -> None:
         assert torch.equal(result.labels, dense.labels)
 
 
-def test_one_class_takes_the_probes_of_the_first_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_class_takes_the_probes_of_the_first_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     model, latents, grid = encoded(size=(64, 96))
     painted(monkeypatch, model, grid, torch.ones(64, 96, dtype=torch.long))
     result = aio.decoding.quadtree(model, latents, grid, start=32, probes=4)
@@ -102,13 +102,13 @@ def test_probe_sets_are_nested(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all((fewer <= more).all() for fewer, more in itertools.pairwise(sets))
 
 
-def test_a_margin_asks_more() -> None:
+def test_a_margin_decodes_more() -> None:
     model, latents, grid = encoded()
     counts = [aio.decoding.quadtree(model, latents, grid, margin=m).decoded for m in (0.0, 0.05, 0.3, 1.0)]
     assert counts == sorted(counts) and counts[-1] == 37 * 50
 
 
-def test_quantities_agree_within_a_tolerance() -> None:
+def test_regression_targets_agree_within_a_tolerance() -> None:
     model, latents, grid = encoded(task="regression", num_outputs=1)
     dense = aio.decoding.dense(model, latents, grid).values
     assert aio.decoding.quadtree(model, latents, grid, tolerance=1e9).decoded == 4 * 4
@@ -121,9 +121,9 @@ def test_quantities_agree_within_a_tolerance() -> None:
 def test_lists_of_positions() -> None:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
-    cloud = points(1)
+    point_cloud = points(1)
     with torch.no_grad():
-        latents = model.encode([raster(1), cloud])
+        latents = model.encode([raster(1), point_cloud])
     where = queries(3, 200, 40.0)
     result = aio.decoding.zone_probe(model, latents, where, index=1, probes=2)
     dense = aio.decoding.dense(model, latents, where, index=1)

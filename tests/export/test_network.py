@@ -158,7 +158,7 @@ def test_mistakes_are_named() -> None:
         scene_inputs(
             model, aio.AtomSet.from_raster(torch.full((1, 2, 2), torch.nan), SENTINEL2.pick("B02")), queries(3)
         )
-    with pytest.raises(AtomsError, match="no place for site field 'echo_after'"):
+    with pytest.raises(AtomsError, match="does not know site field 'echo_after'"):
         scene_inputs(small(site_fields=(SiteField("echo_before"),)), points(1), queries(3))
     bare = [replace(channel, mean=None, std=None) for channel in SENTINEL2.pick("B02")]
     with pytest.raises(AtomsError, match="no mean and std"):

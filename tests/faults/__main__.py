@@ -62,24 +62,24 @@ def main() -> int:
     parser.add_argument("--cases", default="", help="cases of bad files, such as 0-500; without other parts")
     parser.add_argument("--part", action="append", choices=PARTS, help="only this part, without bad files")
     args = parser.parse_args()
-    say = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what commands say goes beside: the table stands alone
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # commands print to standard error: the table stands alone
     if args.case:
-        found = run_cases(args.case)
-        print(*found, sep="\n", file=say, flush=True)
-        return int(not all(outcome.good for outcome in found))
+        outcomes = run_cases(args.case)
+        print(*outcomes, sep="\n", file=output, flush=True)
+        return int(not all(outcome.good for outcome in outcomes))
     began, figures, good = time.monotonic(), dict[str, dict[str, float]](), True
     if not args.part:
         first, _, last = args.cases.partition("-")
-        found = fuzzed(int(first or 0), int(last or WHOLE))
-        figures["bad files"] = {**summary(found), "seconds": round(time.monotonic() - began)}
-        good = all(outcome.good for outcome in found)
+        outcomes = fuzzed(int(first or 0), int(last or WHOLE))
+        figures["bad files"] = {**summary(outcomes), "seconds": round(time.monotonic() - began)}
+        good = all(outcome.good for outcome in outcomes)
     for name in () if args.cases else args.part or PARTS:
         print(f"{name} ...", file=sys.stderr, flush=True)
         figures[name], well = attempt(PARTS[name])
         good &= well
     figures["all"] = {"minutes": round((time.monotonic() - began) / 60, 1)}
-    print(table(figures), file=say, flush=True)
+    print(table(figures), file=output, flush=True)
     if not args.part and not args.cases:
         document = {"command": "./run faults", "machine": machine(), "good": good, "figures": figures}
         RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

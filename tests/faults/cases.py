@@ -6,7 +6,7 @@ import random
 import shutil
 from pathlib import Path
 
-from faults.changes import BYTES, PLACES, TEXTS
+from faults.changes import BYTES, FILES, TEXTS
 from faults.headers import HEADERS
 from faults.hostile_targets import HOSTILE_TARGETS
 from faults.targets import TARGETS, Target
@@ -16,8 +16,8 @@ DAMAGED = 6000  # cases of sound files that are damaged; those from here on are 
 
 def in_turn(targets: tuple[Target, ...]) -> tuple[Target, ...]:
     """Return the readers in the order of cases; those with a larger share come up more often."""
-    turns = range(max(target.share for target in targets))
-    return tuple(target for turn in turns for target in targets if turn < target.share)
+    shares = range(max(target.share for target in targets))
+    return tuple(target for share in shares for target in targets if share < target.share)
 
 
 ORDER, HOSTILE_ORDER = in_turn(TARGETS), in_turn(HOSTILE_TARGETS)
@@ -30,12 +30,12 @@ def target_of(number: int) -> Target:
 
 def changeable(target: Target, folder: Path) -> list[Path]:
     """Return the files of a reader that may be changed, in a fixed order."""
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"]
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"]
     if target.kinds:
-        found = [path for path in found if path.suffix in target.kinds]
+        paths = [path for path in paths if path.suffix in target.kinds]
     if target.only:
-        found = [path for path in found if path.relative_to(folder).as_posix().startswith(target.only)]
-    return found
+        paths = [path for path in paths if path.relative_to(folder).as_posix().startswith(target.only)]
+    return paths
 
 
 def change(number: int, folder: Path, others: list[Path]) -> tuple[Path, str]:
@@ -49,9 +49,9 @@ def change(number: int, folder: Path, others: list[Path]) -> tuple[Path, str]:
     path.write_bytes(data)
     what = rng.random()
     if what < 0.1:
-        place = rng.choice(PLACES)
-        place(path, rng, others)
-        return path, place.__name__
+        by_file = rng.choice(FILES)
+        by_file(path, rng, others)
+        return path, by_file.__name__
     if what < 0.5 and path.suffix in HEADERS:
         header = rng.choice(HEADERS[path.suffix])
         header(path, rng)
@@ -64,8 +64,8 @@ def change(number: int, folder: Path, others: list[Path]) -> tuple[Path, str]:
     return path, by_bytes.__name__
 
 
-def placed(seed: Path, place: Path) -> None:
-    """Put the files of a seed into ``place``, without copying their content."""
+def link_files(seed: Path, folder: Path) -> None:
+    """Put the files of a seed into ``folder`` as hard links, without copying their content."""
     import os
 
-    shutil.copytree(seed, place, copy_function=os.link)
+    shutil.copytree(seed, folder, copy_function=os.link)

@@ -30,21 +30,21 @@ def truncate(data: bytes, rng: random.Random) -> bytes:
 
 def flip_bits(data: bytes, rng: random.Random) -> bytes:
     """Flip up to eight bits, often near the beginning, where headers are."""
-    found = bytearray(data)
-    reach = len(found) if rng.random() < 0.5 else min(len(found), 512)
-    for _ in range(rng.choice((1, 1, 2, 8)) if found else 0):
-        found[rng.randrange(reach)] ^= 1 << rng.randrange(8)
-    return bytes(found)
+    changed = bytearray(data)
+    reach = len(changed) if rng.random() < 0.5 else min(len(changed), 512)
+    for _ in range(rng.choice((1, 1, 2, 8)) if changed else 0):
+        changed[rng.randrange(reach)] ^= 1 << rng.randrange(8)
+    return bytes(changed)
 
 
 def put_number(data: bytes, rng: random.Random) -> bytes:
     """Overwrite some bytes by a number that is absurd as a size, a count or an offset."""
-    width, found = rng.choice((1, 2, 4, 8)), bytearray(data)
-    reach = max(1, (len(found) if rng.random() < 0.3 else min(len(found), 512)) - width)
+    width, changed = rng.choice((1, 2, 4, 8)), bytearray(data)
+    reach = max(1, (len(changed) if rng.random() < 0.3 else min(len(changed), 512)) - width)
     at = rng.randrange(reach)
     number = rng.choice(NUMBERS) % (1 << (8 * width))
-    found[at : at + width] = number.to_bytes(width, rng.choice(("little", "big")))
-    return bytes(found)
+    changed[at : at + width] = number.to_bytes(width, rng.choice(("little", "big")))
+    return bytes(changed)
 
 
 def fill_run(data: bytes, rng: random.Random) -> bytes:
@@ -102,33 +102,33 @@ def odd_value(rng: random.Random) -> Any:
     return rng.choice(ODD)
 
 
-def places_in(document: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the way to each value of a nested document, at most two thousand of them."""
+def paths_in(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the keys that lead to each value of a nested document, for at most two thousand values."""
     inner = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
     )
-    found = [place]
+    paths = [path]
     for key, value in inner:
-        if len(found) > 2000:
+        if len(paths) > 2000:
             break
-        found += places_in(value, (*place, key))
-    return found
+        paths += paths_in(value, (*path, key))
+    return paths
 
 
 def change_document(document: Any, rng: random.Random) -> Any:
     """Replace, remove or add a value somewhere in a nested document."""
-    places = places_in(document)
-    place = rng.choice(places)
-    if not place:
-        return odd_value(rng) if rng.random() < 0.3 else change_document(document, rng) if len(places) > 1 else None
+    paths = paths_in(document)
+    path = rng.choice(paths)
+    if not path:
+        return odd_value(rng) if rng.random() < 0.3 else change_document(document, rng) if len(paths) > 1 else None
     parent = document
-    for key in place[:-1]:
+    for key in path[:-1]:
         parent = parent[key]
     what = rng.random()
     if what < 0.65:
-        parent[place[-1]] = odd_value(rng)
+        parent[path[-1]] = odd_value(rng)
     elif what < 0.8:
-        del parent[place[-1]]
+        del parent[path[-1]]
     elif isinstance(parent, dict):
         parent[rng.choice(("extra", "", "__class__", "..", "x" * 300))] = odd_value(rng)
     else:
@@ -203,11 +203,11 @@ TEXTS: dict[str, Change] = {
 }
 
 
-# Changes of what is at a path, rather than of the content
+# Changes of a file itself, rather than of its content
 
 
 def replace_by_folder(path: Path, rng: random.Random, others: list[Path]) -> None:
-    """Put a folder in the place of a file."""
+    """Put a folder instead of a file."""
     path.unlink()
     path.mkdir()
 
@@ -218,23 +218,23 @@ def remove(path: Path, rng: random.Random, others: list[Path]) -> None:
 
 
 def link_elsewhere(path: Path, rng: random.Random, others: list[Path]) -> None:
-    """Put a symbolic link in the place of a file: to itself, to nowhere, to a device, to another file."""
+    """Put a symbolic link instead of a file: to itself, to nowhere, to a device, to another file."""
     path.unlink()
     target = rng.choice((path.name, "nowhere", "/dev/zero", "/dev/null", "/etc/passwd", "..", str(rng.choice(others))))
     path.symlink_to(target)
 
 
 def put_pipe(path: Path, rng: random.Random, others: list[Path]) -> None:
-    """Put a pipe in the place of a file: who reads it waits for ever."""
+    """Put a pipe instead of a file: who reads it waits for ever."""
     path.unlink()
     os.mkfifo(path)
 
 
 def put_other(path: Path, rng: random.Random, others: list[Path]) -> None:
     """Put the content of another kind of file under this name."""
-    other = rng.choice(others)
+    source = rng.choice(others)
     path.unlink()
-    shutil.copyfile(other, path)
+    shutil.copyfile(source, path)
 
 
 def make_unreadable_name(path: Path, rng: random.Random, others: list[Path]) -> None:
@@ -242,7 +242,7 @@ def make_unreadable_name(path: Path, rng: random.Random, others: list[Path]) -> 
     path.rename(path.with_name(rng.choice(("\udcff\udcfe" + path.suffix, "-rf" + path.suffix, "a\nb" + path.suffix))))
 
 
-PLACES = (
+FILES = (
     replace_by_folder,
     remove,
     link_elsewhere,

@@ -1,4 +1,4 @@
-"""What an answer must be like, whatever file it came from: finite where it says to be valid, and within its classes."""
+"""What the result of reading any file must be: finite where it is marked as valid, and within its classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from atomizer_io.io.point_clouds import PointCloud
 
 
 class Wrong(Exception):
-    """An answer that cannot be right."""
+    """A result that cannot be right."""
 
 
 def check_atoms(atoms: AtomSet) -> None:
@@ -24,50 +24,50 @@ def check_atoms(atoms: AtomSet) -> None:
     for acquisition in atoms:
         values = acquisition.values.float().numpy()[acquisition.valid_mask().numpy()]
         if not np.isfinite(values).all():
-            raise Wrong("a value that is called valid is not finite")
+            raise Wrong("a value that is marked as valid is not finite")
         if not np.isfinite(acquisition.positions.numpy()).all():
             raise Wrong("a position is not finite")
 
 
 def check_sample(sample: Sample, classes: int) -> None:
-    """Refuse a sample whose answers are no class, or that is asked at no place."""
+    """Refuse a sample whose labels are no class, or whose queries have no finite position."""
     check_atoms(sample.atoms)
     target = sample.target
     if classes and (target.is_floating_point() or int(target.min()) < -1 or int(target.max()) >= classes):
         raise Wrong(f"a label is not among {classes} classes")
     if not classes and bool(target.isinf().any()):
-        raise Wrong("a quantity is infinite")
+        raise Wrong("a regression target is infinite")
     if sample.queries is not None and not bool(sample.queries.positions.isfinite().all()):
-        raise Wrong("a query is at no place")
+        raise Wrong("a query has no finite position")
 
 
-def check_cloud(cloud: PointCloud) -> None:
-    """Refuse points that are nowhere."""
-    if not len(cloud) or not all(np.isfinite(axis).all() for axis in (cloud.x, cloud.y, cloud.z)):
-        raise Wrong("a cloud has no points, or points that are nowhere")
+def check_points(points: PointCloud) -> None:
+    """Refuse a point cloud without points, or with coordinates that are not finite."""
+    if not len(points) or not all(np.isfinite(axis).all() for axis in (points.x, points.y, points.z)):
+        raise Wrong("a point cloud has no points, or coordinates that are not finite")
 
 
 def digest(value: Any) -> str:
-    """Return what tells one answer from another."""
-    found = hashlib.blake2b(digest_size=8)
-    _add(found, value)
-    return found.hexdigest()
+    """Return a hash of a result."""
+    total = hashlib.blake2b(digest_size=8)
+    _add(total, value)
+    return total.hexdigest()
 
 
-def _add(found: Any, value: Any) -> None:
+def _add(total: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         value = value.detach().numpy()
     if isinstance(value, np.ndarray):
-        found.update(f"{value.dtype}{value.shape}".encode() + np.ascontiguousarray(value).tobytes())
+        total.update(f"{value.dtype}{value.shape}".encode() + np.ascontiguousarray(value).tobytes())
     elif isinstance(value, dict):
         for key in sorted(value, key=str):
-            found.update(str(key).encode())
-            _add(found, value[key])
+            total.update(str(key).encode())
+            _add(total, value[key])
     elif isinstance(value, list | tuple | AtomSet):
         for part in value:
-            _add(found, part)
+            _add(total, part)
     elif dataclasses.is_dataclass(value):
         for part in dataclasses.fields(value):
-            _add(found, getattr(value, part.name))
+            _add(total, getattr(value, part.name))
     elif not isinstance(value, Path):
-        found.update(repr(value).encode())
+        total.update(repr(value).encode())

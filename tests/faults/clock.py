@@ -55,7 +55,7 @@ FUTURE_S = 3 * 86400.0
 
 def shim(work: Path) -> Path | None:
     """Compile the clock; None where there is no C compiler."""
-    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
     if compiler is None:
         return None
     (work / "clock.c").write_text(SOURCE)
@@ -65,20 +65,20 @@ def shim(work: Path) -> Path | None:
 
 
 def run(code: str, *words: str, clock: Path, most_s: float | None = None) -> tuple[int, str]:
-    """Run a program under the clock; kill it after ``most_s`` seconds. Return how it ended, and what it said."""
+    """Run a program under the clock; kill it after ``most_s`` seconds. Return its exit code and its output."""
     environment = {**os.environ, "LD_PRELOAD": str(clock)}
     line = [sys.executable, "-W", "ignore", "-c", code, *words]
     process = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        said, _ = process.communicate(timeout=most_s)
+        output, _ = process.communicate(timeout=most_s)
     except subprocess.TimeoutExpired:
         process.kill()
-        said, _ = process.communicate()
-    return process.returncode, said
+        output, _ = process.communicate()
+    return process.returncode, output
 
 
 def of_tomorrow(folder: Path) -> None:
-    """Let all files of a folder say that they were written in the future."""
+    """Set the times of all files of a folder to the future."""
     then = time.time() + FUTURE_S
     for path in folder.rglob("*"):
         os.utime(path, (then, then))
@@ -115,8 +115,8 @@ def turn_clock_back(work: Path) -> dict[str, float]:
         began.kill()
         began.wait()
         of_tomorrow(sign.parent)
-        ended, said = run(COMMAND, *second, clock=clock)
-        assert ended == 0, said
+        ended, output = run(COMMAND, *second, clock=clock)
+        assert ended == 0, output
         count += 2
     assert (work / "map.tif").read_bytes() == (work / "whole.tif").read_bytes()
     same_weights(work / "runs" / "whole", work / "runs" / "killed")

@@ -35,17 +35,19 @@ def use_small_disks(work: Path) -> dict[str, float]:
     if not possible():
         print("no file system can be mounted here: small disks are left out", file=sys.stderr)
         return {"small disks": 0}
-    found = subprocess.run([*ALONE, sys.executable, "-m", "faults.disks", str(work)], stdout=subprocess.PIPE, text=True)
-    assert found.returncode == 0, f"ended with {found.returncode}"
-    figures: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
+    process = subprocess.run(
+        [*ALONE, sys.executable, "-m", "faults.disks", str(work)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.returncode == 0, f"ended with {process.returncode}"
+    figures: dict[str, float] = json.loads(process.stdout.splitlines()[-1])
     return figures
 
 
-def mounted(place: Path, megabytes: int) -> Path:
-    """Make a file system of this size."""
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place)], check=True)
-    return place
+def mounted(folder: Path, megabytes: int) -> Path:
+    """Mount a file system of this size on a new folder."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)], check=True)
+    return folder
 
 
 def fill(disk: Path) -> None:
@@ -60,16 +62,16 @@ def fill(disk: Path) -> None:
 
 
 def filled_meanwhile(words: tuple[str, ...], disk: Path, sign: Callable[[], bool]) -> tuple[int | None, str]:
-    """Start a command, fill its disk once there is a ``sign``; return how it ended, and what it said."""
-    said = disk.parent / "said"
-    process: Any = start(command, words, errors=said)
+    """Start a command, fill its disk once there is a ``sign``; return its exit code and its log."""
+    log = disk.parent / "log"
+    process: Any = start(command, words, errors=log)
     deadline = time.monotonic() + 180
     while not sign() and process.is_alive() and time.monotonic() < deadline:
         time.sleep(0.005)
     os.kill(process.pid, signal.SIGSTOP)  # or it might end before the disk is full
     fill(disk)
     os.kill(process.pid, signal.SIGCONT)
-    return exit_code(process), said.read_text()
+    return exit_code(process), log.read_text()
 
 
 def predict(work: Path) -> int:
@@ -81,10 +83,10 @@ def predict(work: Path) -> int:
     assert exit_code(start(command, (*words, "-o", str(mounted(work / "tiny", 10) / "map.tif")))) == 2
     output = mounted(work / "disk", 80) / "map.tif"
     parts = output.with_name("map.tif.parts")
-    ended, said = filled_meanwhile(
+    ended, log = filled_meanwhile(
         (*words, "-o", str(output)), work / "disk", lambda: len(list(parts.glob("window-*.npy"))) > 3
     )
-    assert ended == 2 and "No space left" in said and "--resume" in said, (ended, said)
+    assert ended == 2 and "No space left" in log and "--resume" in log, (ended, log)
     kept = len(list(parts.glob("window-*.npy")))
     assert kept > 3, kept
     (work / "disk" / BALLAST).unlink()
@@ -100,10 +102,10 @@ def train(work: Path) -> int:
     assert exit_code(start(command, (*words, f"output={work / 'runs'}", "name=whole"))) == 0
     disk = mounted(work / "runs-disk", 400)
     folder = disk / "killed"
-    ended, said = filled_meanwhile(
+    ended, log = filled_meanwhile(
         (*words, f"output={disk}", "name=killed"), disk, (folder / "state.safetensors").exists
     )
-    assert ended == 2 and "o space left" in said, (ended, said)
+    assert ended == 2 and "o space left" in log, (ended, log)
     assert state.find(folder) is not None
     (disk / BALLAST).unlink()
     assert exit_code(start(command, ("train", str(folder), "--resume", "--quiet"))) == 0
@@ -116,7 +118,7 @@ def write_to_full(work: Path) -> int:
     disk = work / "runs-disk"
     best, page = disk / "killed" / "best", disk / "report.html"
     report = ("report", "--results", str(Path(__file__).parents[2] / "results"), "--output", str(page))
-    calibrate = ("calibrate", str(best), "--squares", "10", "--alpha")
+    calibrate = ("calibrate", str(best), "--blocks", "10", "--alpha")
     assert exit_code(start(command, report)) == 0
     assert exit_code(start(command, (*calibrate, "0.5"))) == 0
     before = [path.read_bytes() for path in (page, best / "calibration.json")]
@@ -129,7 +131,7 @@ def write_to_full(work: Path) -> int:
 
 
 def write_to_read_only(work: Path) -> int:
-    """Each command says that its output is read-only; nothing changes."""
+    """Each command reports that its output is read-only; nothing changes."""
     disk = work / "runs-disk"
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     raster = ("--raster", str(work / "scene0.tif"), "--sensor", "sentinel2")
@@ -137,18 +139,18 @@ def write_to_read_only(work: Path) -> int:
         ("predict", "--model", str(chips.model_folder()), *raster, "-o", str(disk / "map.tif")),
         ("train", str(work / "run.yaml"), f"output={disk}", "name=other", "--quiet"),
         ("train", str(disk / "killed"), "--resume", "--quiet"),
-        ("calibrate", str(disk / "killed" / "best"), "--squares", "10", "--alpha", "0.4"),
+        ("calibrate", str(disk / "killed" / "best"), "--blocks", "10", "--alpha", "0.4"),
         ("report", "--results", str(Path(__file__).parents[2] / "results"), "--output", str(disk / "page.html")),
     )
     for words in every:
-        said = work / "said"
-        ended = exit_code(start(command, words, errors=said))
-        assert ended == 2 and "ead-only" in said.read_text(), (words, ended, said.read_text())
+        log = work / "log"
+        ended = exit_code(start(command, words, errors=log))
+        assert ended == 2 and "ead-only" in log.read_text(), (words, ended, log.read_text())
     return len(every)
 
 
 def main(work: Path) -> None:
-    """Run everything inside of the namespace, and say the figures as JSON."""
+    """Run everything inside of the namespace, and print the figures as JSON."""
     full = predict(work) + train(work) + write_to_full(work)
     figures = {"full disks": full, "read-only outputs refused": write_to_read_only(work), "work lost": 0}
     print(json.dumps(figures))

@@ -34,10 +34,10 @@ def die(folder: Path, number: int, within: bool = False) -> None:
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    place, left = str(folder), [number]
+    below, left = str(folder), [number]
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if not left[0] or not is_change(event, arguments, place):
+        if not left[0] or not is_change(event, arguments, below):
             return
         left[0] -= 1
         if not left[0] and within:
@@ -48,22 +48,22 @@ def die(folder: Path, number: int, within: bool = False) -> None:
     sys.addaudithook(hook)
 
 
-def count(folder: Path, said: Path) -> None:
+def count(folder: Path, tally: Path) -> None:
     """Let this process write down how often it changes files below ``folder``: a byte for each change."""
-    place, file = str(folder), said.open("ab", buffering=0)
+    below, file = str(folder), tally.open("ab", buffering=0)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if is_change(event, arguments, place):
+        if is_change(event, arguments, below):
             file.write(b".")
 
     sys.addaudithook(hook)
 
 
-def changes_of(words: tuple[str, ...], folder: Path, said: Path) -> int:
+def changes_of(words: tuple[str, ...], folder: Path, tally: Path) -> int:
     """Run a command to its end; return how often it changed files below ``folder``."""
-    ended = exit_code(start(command, words, partial(count, folder, said)))
+    ended = exit_code(start(command, words, partial(count, folder, tally)))
     assert ended == 0, f"ended with {ended}"
-    return said.stat().st_size
+    return tally.stat().st_size
 
 
 def dies(words: tuple[str, ...], folder: Path, number: int, within: bool) -> bool:
@@ -73,6 +73,6 @@ def dies(words: tuple[str, ...], folder: Path, number: int, within: bool) -> boo
     return ended != 0
 
 
-def spread(most: int, wanted: int) -> list[int]:
-    """Return ``wanted`` numbers from 1 to ``most``, evenly spread, or all where there are no more."""
-    return sorted({1 + round(i * (most - 1) / max(1, wanted - 1)) for i in range(min(wanted, most))})
+def evenly(most: int, count: int) -> list[int]:
+    """Return ``count`` numbers from 1 to ``most`` at even distances, or all where there are no more."""
+    return sorted({1 + round(i * (most - 1) / max(1, count - 1)) for i in range(min(count, most))})

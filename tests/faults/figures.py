@@ -11,13 +11,13 @@ from pathlib import Path
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs" / "lab" / "faults.md"
 BEGIN, END = "<!-- figures of ./run faults -->", "<!-- end of figures -->"
-TESTS = ("test_numbers.py", "test_no_code.py", "test_small_ones.py", "test_found.py")
+TESTS = ("test_numbers.py", "test_no_code.py", "test_small_ones.py", "test_fixed_defects.py")
 
 
 def table(figures: Mapping[str, Mapping[str, float]]) -> str:
     """Return the figures as a table for a terminal and for the documentation."""
     lines = ["| part | figure | value |", "|---|---|---:|"]
-    lines += [f"| {part} | {name} | {value:,} |" for part, found in figures.items() for name, value in found.items()]
+    lines += [f"| {part} | {name} | {value:,} |" for part, values in figures.items() for name, value in values.items()]
     return "\n".join(lines)
 
 
@@ -27,16 +27,16 @@ def shown() -> str:
 
 
 def keep_table(figures: Mapping[str, Mapping[str, float]]) -> None:
-    """Put the table into the documentation, in place of the one that is there."""
+    """Put the table into the documentation, instead of the one that is there."""
     before, _, rest = DOCS.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     DOCS.write_text(f"{before}{BEGIN}\n\n{table(figures)}\n\n{END}{after}", encoding="utf-8")
 
 
 def run_tests(work: Path) -> dict[str, float]:
-    """Run the tests of odd numbers, of code in data and of what was found before; return how many passed."""
+    """Run the tests of odd numbers, of code in data and of defects that were fixed; return how many passed."""
     line = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={work / 'tests'}"]
-    found = subprocess.run([*line, *(str(HERE / name) for name in TESTS)], stdout=subprocess.PIPE, text=True)
-    passed = re.search(r"(\d+) passed", found.stdout)
-    assert found.returncode == 0 and passed, found.stdout[-3000:]
+    process = subprocess.run([*line, *(str(HERE / name) for name in TESTS)], stdout=subprocess.PIPE, text=True)
+    passed = re.search(r"(\d+) passed", process.stdout)
+    assert process.returncode == 0 and passed, process.stdout[-3000:]
     return {"tests passed": int(passed[1]), "tests failed": 0}

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 SIZES = (0, 1, 7, 65_535, 100_000, 1_000_000, 2**31 - 1, 2**31, 2**32 - 1)
-# width, length, bits, compression, colours, strips, samples, rows, counts, planes, predictor, tiles, format, place
+# width, length, bits, compression, colours, strips, samples, rows, counts, planes, predictor, tiles, format, offset
 TAGS = (256, 257, 258, 259, 262, 273, 277, 278, 279, 284, 317, 322, 323, 324, 325, 338, 339, 33550, 33922, 34735)
 
 
@@ -33,20 +33,20 @@ def tiff(path: Path, rng: random.Random) -> None:
         path.write_bytes(data)
         return
     for _ in range(rng.choice((1, 1, 2, 3))):
-        place = entries[rng.choice([tag for tag in TAGS if tag in entries])]
+        offset = entries[rng.choice([tag for tag in TAGS if tag in entries])]
         what = rng.random()
         if what < 0.6:
-            _set_tag(data, place, rng.choice((*SIZES, 2, 3, 4, 5, 8, 16, 32, 64, 128, 34712, 50000, 32773)))
+            _set_tag(data, offset, rng.choice((*SIZES, 2, 3, 4, 5, 8, 16, 32, 64, 128, 34712, 50000, 32773)))
         elif what < 0.8:
-            struct.pack_into("<H", data, place + 2, rng.randrange(20))
+            struct.pack_into("<H", data, offset + 2, rng.randrange(20))
         else:
-            struct.pack_into("<I", data, place + 4, rng.choice(SIZES))
+            struct.pack_into("<I", data, offset + 4, rng.choice(SIZES))
     path.write_bytes(data)
 
 
-def _set_tag(data: bytearray, place: int, number: int) -> None:
+def _set_tag(data: bytearray, offset: int, number: int) -> None:
     """Write a number into a tag, as LONG so that large ones fit."""
-    struct.pack_into("<HII", data, place + 2, 4, 1, number % 2**32)
+    struct.pack_into("<HII", data, offset + 2, 4, 1, number % 2**32)
 
 
 NPY_TYPES = ("<f8", ">f4", "<u2", "|u1", "<i8", "|O", "<U5", "<c16", "<M8[D]", "|b1", "|V12", "<f2", "[('x', '<f8')]")
@@ -68,16 +68,16 @@ def npy(path: Path, rng: random.Random) -> None:
         version = np.lib.format.read_magic(file)
         shape, order, kind = np.lib.format.read_array_header_1_0(file)
         body = file.read()
-    said = {"descr": repr(kind.str), "fortran_order": str(order), "shape": repr(shape)}
+    fields = {"descr": repr(kind.str), "fortran_order": str(order), "shape": repr(shape)}
     what = rng.random()
     if what < 0.45:
-        said["shape"] = rng.choice((*SHAPES, repr(tuple(reversed(shape))), repr((*shape, 1)), repr(shape[1:])))
+        fields["shape"] = rng.choice((*SHAPES, repr(tuple(reversed(shape))), repr((*shape, 1)), repr(shape[1:])))
     elif what < 0.9:
         new = rng.choice(NPY_TYPES)
-        said["descr"] = new if new.startswith("[") else repr(new)
+        fields["descr"] = new if new.startswith("[") else repr(new)
     else:
-        said["fortran_order"] = rng.choice(("True", "1", "None", "__import__('os')"))
-    text = ("{" + ", ".join(f"'{key}': {value}" for key, value in said.items()) + ", }").encode()
+        fields["fortran_order"] = rng.choice(("True", "1", "None", "__import__('os')"))
+    text = ("{" + ", ".join(f"'{key}': {value}" for key, value in fields.items()) + ", }").encode()
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
     path.write_bytes(b"\x93NUMPY" + bytes(version) + struct.pack("<H", len(text)) + text + body)
 
@@ -286,7 +286,7 @@ def safetensors(path: Path, rng: random.Random) -> None:
 
 
 def npz(path: Path, rng: random.Random) -> None:
-    """Put a zip archive of arrays, with a name that leaves its folder, in the place of an array."""
+    """Put a zip archive of arrays, with a name that leaves its folder, in the offset of an array."""
     buffer = io.BytesIO()
     names = ("arr_0", "../../outside", "/outside")
     np.savez_compressed(buffer, **{rng.choice(names): rng.choice((np.zeros(3), np.zeros((2000, 2000))))})

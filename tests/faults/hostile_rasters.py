@@ -1,4 +1,4 @@
-"""Rasters that reach for other files, programs or the network: each is written in place of a sound ``scene.tif``.
+"""Rasters that reach for other files, programs or the network: each is written over a sound ``scene.tif``.
 
 Every writer gets the path of a sound GeoTIFF of three bands, an ``outside`` folder that holds ``private.tif`` and
 ``private.txt`` and belongs to somebody else, and the port of a server on this machine.
@@ -19,8 +19,8 @@ Writer = Callable[[Path, Path, int], object]
 
 def sound(folder: Path, outside: Path, name: str = "scene.tif") -> Path:
     """Write the sound scene into ``folder``, and what nobody may touch into ``outside``."""
-    for place in (folder, outside):
-        place.mkdir(parents=True, exist_ok=True)
+    for directory in (folder, outside):
+        directory.mkdir(parents=True, exist_ok=True)
     chips.write(outside / "private.tif", chips.values(SIDE, SIDE, seed=1))
     (outside / "private.txt").write_text("a secret that no map may show\n" * 200)
     return chips.write(folder / name, chips.values(SIDE, SIDE))

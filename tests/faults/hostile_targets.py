@@ -1,4 +1,4 @@
-"""Readers of hostile files, whose cases follow those of ``targets``: what leaves a file, or asks for too much."""
+"""Readers of hostile files, which name other files or absurd sizes; their cases follow those of ``targets``."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def make_scene(folder: Path) -> None:
 
 
 def change_hostile(folder: Path, rng: random.Random) -> tuple[Path, str]:
-    """Put a hostile raster into the place of the sound one, as it is or in disguise."""
+    """Put a hostile raster instead of the sound one, as it is or in disguise."""
     outside, path = folder.parent / "outside", folder / "scene.tif"
     sound(outside, outside)
     path.unlink()  # it may be one file with the seed
     writer = rng.choice(HOSTILE)
     writer(sound(folder, outside), outside, 9)
-    names = sorted(each for each in folder.iterdir() if not each.is_symlink() and each.read_bytes()[:1] == b"<")
+    names = sorted(file for file in folder.iterdir() if not file.is_symlink() and file.read_bytes()[:1] == b"<")
     if names and rng.random() < 0.7:
         chosen = rng.choice(names)
         disguise(chosen, rng)
@@ -114,7 +114,7 @@ def change_xml(path: Path, rng: random.Random) -> str:
 
 def change_beside(folder: Path, rng: random.Random, kinds: tuple[str, ...]) -> tuple[Path, str]:
     """Change one of the files beside a scene, or replace it by another or by a link."""
-    path = rng.choice([each for each in sorted(folder.iterdir()) if each.suffix in kinds])
+    path = rng.choice([file for file in sorted(folder.iterdir()) if file.suffix in kinds])
     data, what = path.read_bytes(), rng.random()
     path.unlink()
     if what < 0.15:
@@ -142,20 +142,20 @@ def read_allowed(folder: Path, out: Path, touched: Path) -> Any:
     return raster.values
 
 
-def make_picture(folder: Path, name: str, driver: str) -> None:
-    """A picture without a coordinate system."""
+def make_image(folder: Path, name: str, driver: str) -> None:
+    """Write an image without a coordinate system."""
     from rasterio.shutil import copy
 
     chips.write(folder / "plain.tif", (chips.values(64, 64) % 251).astype(np.uint8), crs=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         copy(folder / "plain.tif", folder / name, driver=driver)
-    for each in folder.glob("*"):
-        if each.name != name:
-            each.unlink()
+    for file in folder.glob("*"):
+        if file.name != name:
+            file.unlink()
 
 
-def read_picture(folder: Path, out: Path, touched: Path, *, name: str) -> Any:
+def read_image(folder: Path, out: Path, touched: Path, *, name: str) -> Any:
     raster = read_raster(folder / name, gsd_m=1.0)
     return raster.values, raster.valid()
 
@@ -165,8 +165,8 @@ def change_sizes(folder: Path, rng: random.Random) -> tuple[Path, str]:
     path = folder / "config.json"
     document = json.loads(path.read_text())
     path.unlink()
-    found = numbers_in(document)
-    for parent, key in rng.sample(found, rng.choice((1, 1, 2, 3))):
+    numbers = numbers_in(document)
+    for parent, key in rng.sample(numbers, rng.choice((1, 1, 2, 3))):
         parent[key] = rng.choice(SIZES)
     path.write_text(json.dumps(document))
     return path, "absurd sizes"
@@ -177,10 +177,10 @@ def numbers_in(document: Any) -> list[tuple[Any, Any]]:
     inner = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
     )
-    found = []
+    numbers = []
     for key, value in inner:
-        found += [(document, key)] if isinstance(value, int | float) else numbers_in(value)
-    return found
+        numbers += [(document, key)] if isinstance(value, int | float) else numbers_in(value)
+    return numbers
 
 
 def make_results(folder: Path) -> None:
@@ -207,7 +207,7 @@ HOSTILE_TARGETS: tuple[Target, ...] = (
     Target("files beside a raster", make_beside, read_scene, change=partial(change_beside, kinds=BESIDE), share=5),
     Target("allowed vrt", make_vrt, read_allowed, change=partial(change_beside, kinds=OF_VRT), share=4),
     *(
-        Target(kind, partial(make_picture, name=name, driver=driver), partial(read_picture, name=name), share=share)
+        Target(kind, partial(make_image, name=name, driver=driver), partial(read_image, name=name), share=share)
         for kind, name, driver, share in (
             ("jpeg 2000", "a.jp2", "JP2OpenJPEG", 3),
             ("jpeg", "a.jpg", "JPEG", 2),

@@ -22,7 +22,7 @@ from processes import command, exit_code, start
 SETTINGS = """
 data: {name: synthetic, options: {like: sen1floods11, size: 16, length: 6}, workers: 0}
 model: {preset: atomizer_io_tiny}
-training: {max_steps: 12, batch_size: 2, validate_steps: 4, save_every: 2, loggers: [], pictures: 0, rival: false}
+training: {max_steps: 12, batch_size: 2, validate_steps: 4, save_every: 2, loggers: [], figures: 0, baselines: false}
 """
 
 
@@ -64,9 +64,9 @@ def kill_prediction(work: Path, kills: int = 8) -> dict[str, float]:
     return {"predictions killed": count, "maps that differ": 0}
 
 
-def same_weights(one: Path, other: Path) -> None:
+def same_weights(one: Path, two: Path) -> None:
     """Refuse two runs whose last models differ in any bit."""
-    first, second = (load_file(folder / "last" / "model.safetensors") for folder in (one, other))
+    first, second = (load_file(folder / "last" / "model.safetensors") for folder in (one, two))
     assert first.keys() == second.keys() and all(bool((first[key] == second[key]).all()) for key in first)
 
 
@@ -118,7 +118,7 @@ def limit_files(bytes_: int) -> None:
     """Let every file that is written end at so many bytes, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     silent = os.open(os.devnull, os.O_WRONLY)
-    for number in (1, 2):  # what is said may go to a file as well
+    for number in (1, 2):  # the output may go to a file as well
         os.dup2(silent, number)
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_, bytes_))
 
@@ -145,8 +145,8 @@ def write_nowhere(work: Path) -> dict[str, float]:
     """An output that cannot be written is refused before any work, with exit code 2."""
     chips.scene(work)
     words = ("predict", "--model", str(chips.model_folder()), "--raster", str(work / "scene0.tif"))
-    for place in ("/proc/atomizer/map.tif", str(work / "scene0.tif" / "map.tif")):
-        assert exit_code(start(command, (*words, "--sensor", "sentinel2", "-o", place))) == 2
+    for path in ("/proc/atomizer/map.tif", str(work / "scene0.tif" / "map.tif")):
+        assert exit_code(start(command, (*words, "--sensor", "sentinel2", "-o", path))) == 2
     return {"outputs that cannot be written, refused": 2}
 
 
@@ -171,9 +171,9 @@ def train_together(work: Path) -> dict[str, float]:
     running = [start(unwatched, (*words, f"name={name}", workers)) for name, workers in chosen.items()]
     assert [exit_code(process) for process in running] == [0, 0, 0]
     first, *others = (load_file(work / "runs" / name / "last" / "model.safetensors") for name in chosen)
-    assert all(bool((first[key] == found[key]).all()) for found in others for key in first)
+    assert all(bool((first[key] == weights[key]).all()) for weights in others for key in first)
     threads = torch.get_num_threads()
-    torch.set_num_threads(2)  # which add up in the order in which they come, unless they are told not to
+    torch.set_num_threads(2)  # sums must not depend on the order in which threads finish
     try:
         assert [exit_code(start(command, (*words, f"name={name}"))) for name in ("two", "twice")] == [0, 0]
     finally:

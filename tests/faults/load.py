@@ -31,12 +31,12 @@ def resident() -> int:
 
 def predict_often(work: Path, count: int = 1000) -> dict[str, float]:
     """Many predictions in one process do not make it grow."""
-    given = chips.scene(work, 8, 8)
+    scene = chips.scene(work, 8, 8)
     model = chips.model_folder()
 
     def predict(number: int) -> None:
         output = work / f"map{number % 4}.tif"
-        predict_raster(model, given, output, windows=Windows(100), execution=Execution(progress=False, overwrite=True))
+        predict_raster(model, scene, output, windows=Windows(100), execution=Execution(progress=False, overwrite=True))
 
     for number in range(count // 10):
         predict(number)
@@ -56,8 +56,8 @@ def list_files(work: Path, count: int = 10_000) -> dict[str, float]:
         for number in range(1, count // 2):
             os.link(first, work / kind / f"s{number:05d}.tif")
     began = time.process_time()
-    found = create("geotiff-folder", work, "all", sensor="sentinel2", classes=3)
-    assert len(found) == count // 2 and found[count // 4]
+    dataset = create("geotiff-folder", work, "all", sensor="sentinel2", classes=3)
+    assert len(dataset) == count // 2 and dataset[count // 4]
     seconds = time.process_time() - began
     assert seconds < LISTED_S, f"took {seconds:.0f} s"
     return {"files of a dataset": count, "listed in s": round(seconds, 2)}
@@ -84,9 +84,9 @@ def map_large_raster(work: Path, side: int = 20_000) -> dict[str, float]:
     parts, peak, done = work / "map.tif.parts", 0, []
     for _ in range(2):
         process = start(command, words)
-        deadline, found = time.monotonic() + 300, 0
-        while process.is_alive() and time.monotonic() < deadline and found < (done[-1] if done else 0) + 3:
-            found = len(list(parts.glob("window-*.npy"))) + len(list(parts.glob("strip-*.npy")))
+        deadline, windows = time.monotonic() + 300, 0
+        while process.is_alive() and time.monotonic() < deadline and windows < (done[-1] if done else 0) + 3:
+            windows = len(list(parts.glob("window-*.npy"))) + len(list(parts.glob("strip-*.npy")))
             for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if process.pid else ():
                 if line.startswith("VmHWM"):
                     peak = max(peak, int(line.split()[1]) * 1024)
@@ -94,7 +94,7 @@ def map_large_raster(work: Path, side: int = 20_000) -> dict[str, float]:
         assert process.pid
         os.kill(process.pid, signal.SIGKILL)
         assert exit_code(process) == -signal.SIGKILL, "it ended before it was killed"
-        done.append(found)
+        done.append(windows)
     assert done[1] > done[0] > 0 and peak < BIG_BYTES, (done, peak)
     figures = {"pixels of the large raster": side * side, "killed and resumed": len(done)}
     return {**figures, "windows kept at the last kill": done[-1], "most memory for it MB": round(peak / 1e6)}

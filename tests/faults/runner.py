@@ -22,7 +22,7 @@ from typing import Any
 
 from atomizer_io.datasets.registry import DATASETS
 from atomizer_io.errors import AtomizerError, DataError
-from faults.cases import change, placed, target_of
+from faults.cases import change, link_files, target_of
 from faults.checks import Wrong, digest
 from faults.targets import TARGETS, Target
 
@@ -34,12 +34,12 @@ WARM = (  # what readers import when they are called
     *("h5py", "jsonargparse", "laspy", "lazrs", "pyproj", "rasterio.features", "rasterio.warp", "scipy.ndimage"),
     *(f"atomizer_io.datasets.{target.partition('.')[0]}" for target in DATASETS.values()),
 )
-CLEAN, ANSWER = "clean error", "answer"
+CLEAN, RESULT = "clean error", "result"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a case ended: ``CLEAN``, ``ANSWER``, or what is wrong."""
+    """How a case ended: ``CLEAN``, ``RESULT``, or what is wrong."""
 
     number: int
     target: str
@@ -52,7 +52,7 @@ class Outcome:
     @property
     def good(self) -> bool:
         """Whether the case ended as promised."""
-        return self.end in (CLEAN, ANSWER)
+        return self.end in (CLEAN, RESULT)
 
     def __str__(self) -> str:
         return f"case {self.number} ({self.target}, {self.changed}): {self.end}\n{self.detail}".rstrip()
@@ -62,63 +62,63 @@ class Bench:
     """A folder in which cases are laid out one after the other, and the sound files they begin with."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.place = folder, folder / "case"
+        self.folder, self.case = folder, folder / "case"
         self.seeds: dict[str, Path] = {}
         for module in WARM:
             importlib.import_module(module)
-        self.answers: dict[str, str] = {}
+        self.digests: dict[str, str] = {}
 
     def seed(self, target: Target) -> Path:
-        """Return the sound files of a reader, made at the place in which its cases are read, and their answer."""
+        """Return the sound files of a reader, made in the folder in which its cases are read, and read once."""
         if target.name not in self.seeds:
             self._clear()
-            (self.place / "in").mkdir(parents=True)
-            made = self._forked(lambda: (target.make(self.place / "in"), "")[1])
-            if made.end != ANSWER:
+            (self.case / "in").mkdir(parents=True)
+            made = self._forked(lambda: (target.make(self.case / "in"), "")[1])
+            if made.end != RESULT:
                 raise AssertionError(f"{target.name}: sound files cannot be made\n{made.detail}")
             kept = self.folder / "seeds" / target.name
             kept.parent.mkdir(exist_ok=True)
-            (self.place / "in").rename(kept)
+            (self.case / "in").rename(kept)
             self.seeds[target.name] = kept
-            found = self._read(-1, target)
-            if found.end != ANSWER:
-                raise AssertionError(f"{target.name}: sound files are not read\n{found}")
-            self.answers[target.name] = found.detail
+            outcome = self._read(-1, target)
+            if outcome.end != RESULT:
+                raise AssertionError(f"{target.name}: sound files are not read\n{outcome}")
+            self.digests[target.name] = outcome.detail
         return self.seeds[target.name]
 
     def run(self, number: int) -> Outcome:
         """Run a case."""
         target = target_of(number)
         self.seed(target)
-        found = self._read(number, target)
-        if found.end == ANSWER and target.sealed and found.detail != self.answers[target.name]:
-            return Outcome(number, target.name, found.changed, "another answer than before the change")
-        return found
+        outcome = self._read(number, target)
+        if outcome.end == RESULT and target.sealed and outcome.detail != self.digests[target.name]:
+            return Outcome(number, target.name, outcome.changed, "another result than before the change")
+        return outcome
 
     def _clear(self) -> None:
-        shutil.rmtree(self.place, ignore_errors=True)
+        shutil.rmtree(self.case, ignore_errors=True)
 
     def _read(self, number: int, target: Target) -> Outcome:
         """Lay out the sound files, change one unless ``number`` is negative, and read them in another process."""
         self._clear()
-        placed(self.seeds[target.name], self.place / "in")
+        link_files(self.seeds[target.name], self.case / "in")
         for name in ("out", "home", "outside"):
-            (self.place / name).mkdir()
-        touched, changed = self.place / "in" / "none", "nothing"
+            (self.case / name).mkdir()
+        touched, changed = self.case / "in" / "none", "nothing"
         if number >= 0:
-            said = self._forked(lambda: "\n".join(map(os.fsdecode, change(number, self.place / "in", self._others()))))
-            if said.end != ANSWER:
-                raise AssertionError(f"case {number} ({target.name}) cannot be made\n{said.detail}")
-            path, _, changed = said.detail.rpartition("\n")
+            made = self._forked(lambda: "\n".join(map(os.fsdecode, change(number, self.case / "in", self._others()))))
+            if made.end != RESULT:
+                raise AssertionError(f"case {number} ({target.name}) cannot be made\n{made.detail}")
+            path, _, changed = made.detail.rpartition("\n")
             touched = Path(path)
         before = self._state()
-        own = (str(self.place / "out"), *([str(self.place / "in" / target.output)] if target.output else ()))
-        found = self._forked(lambda: digest(target.read(self.place / "in", self.place / "out", touched)), own)
-        end, detail = found.end, found.detail
+        own = (str(self.case / "out"), *([str(self.case / "in" / target.output)] if target.output else ()))
+        outcome = self._forked(lambda: digest(target.read(self.case / "in", self.case / "out", touched)), own)
+        end, detail = outcome.end, outcome.detail
         names = sorted({name for name, _ in before ^ self._state() if not name.startswith(own)})
-        if names and found.good:
+        if names and outcome.good:
             end, detail = "wrote outside of the output folder", ", ".join(names)[:500]
-        return Outcome(number, target.name, changed, end, detail, found.seconds, found.peak_bytes)
+        return Outcome(number, target.name, changed, end, detail, outcome.seconds, outcome.peak_bytes)
 
     def _others(self) -> list[Path]:
         """Return a sound file of each kind of reader, whatever cases ran before this one."""
@@ -133,17 +133,17 @@ class Bench:
         return folder
 
     def _state(self) -> set[tuple[str, Any]]:
-        """Return everything in the place of a case but its output folder."""
-        found = set()
-        for folder, folders, files in os.walk(self.place):
-            if folder == str(self.place):
+        """Return everything in the folder of a case but its output folder."""
+        entries = set()
+        for folder, folders, files in os.walk(self.case):
+            if folder == str(self.case):
                 folders.remove("out")
             for name in (*folders, *files):
                 path = os.path.join(folder, name)
                 state = os.lstat(path)
                 kind = (state.st_mode, state.st_size, state.st_mtime_ns) if name in files else state.st_mode
-                found.add((path, kind))
-        return found
+                entries.add((path, kind))
+        return entries
 
     def _forked(self, work: Callable[[], str], own: tuple[str, ...] = ()) -> Outcome:
         """Call a function in a forked process, within limits if it has folders of its own; its text is the detail."""
@@ -155,7 +155,7 @@ class Bench:
             os.close(reader)
             _child(work, writer, own)
         os.close(writer)
-        said, killed = _listen(reader, child, began)
+        message, killed = _listen(reader, child, began)
         os.close(reader)
         _, status, used = os.wait4(child, 0)
         seconds, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
@@ -164,25 +164,25 @@ class Bench:
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             name = f"took more than {CPU_S} s" if number == signal.SIGXCPU else f"died of {signal.Signals(number).name}"
-            return Outcome(-1, "", "", name, said.decode("utf-8", "replace"), seconds, peak)
+            return Outcome(-1, "", "", name, message.decode("utf-8", "replace"), seconds, peak)
         try:
-            end, detail = json.loads(said)
+            end, detail = json.loads(message)
         except ValueError:
             end, detail = "ended without a word", f"status {status}"
         return Outcome(-1, "", "", end, detail, seconds, peak)
 
 
 def _listen(reader: int, child: int, began: float) -> tuple[bytes, str]:
-    """Return what a process says, and why it had to be ended, if so."""
-    said, page = b"", resource.getpagesize()
+    """Return what a process writes to ``reader``, and why it had to be ended, if so."""
+    message, page = b"", resource.getpagesize()
     least = int(Path("/proc/self/statm").read_text().split()[1]) * page
     worked, since = -1, began
     while True:
         if select.select([reader], [], [], 0.05)[0]:
             piece = os.read(reader, 1 << 16)
             if not piece:
-                return said, ""
-            said += piece
+                return message, ""
+            message += piece
             continue
         try:
             resident = int(Path(f"/proc/{child}/statm").read_text().split()[1]) * page
@@ -194,19 +194,22 @@ def _listen(reader: int, child: int, began: float) -> tuple[bytes, str]:
         idle = time.monotonic() - since > IDLE_S
         if idle or resident > least + MEMORY_BYTES:
             os.kill(child, signal.SIGKILL)
-            return said, f"waited more than {IDLE_S} s" if idle else f"took more than {MEMORY_BYTES >> 30} GB of memory"
+            return (
+                message,
+                f"waited more than {IDLE_S} s" if idle else f"took more than {MEMORY_BYTES >> 30} GB of memory",
+            )
 
 
 def _child(work: Callable[[], str], writer: int, own: tuple[str, ...]) -> None:
-    """Call the function, say how it ended, and end."""
+    """Call the function, report how it ended, and end."""
     code = 1
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if own:
             _limit(Path(own[0]).parent)
-        said = json.dumps(_ended(work, own)).encode()
-        while said:
-            said = said[os.write(writer, said) :]
+        message = json.dumps(_ended(work, own)).encode()
+        while message:
+            message = message[os.write(writer, message) :]
         code = 0
     finally:
         os._exit(code)
@@ -218,17 +221,17 @@ def _ended(work: Callable[[], str], own: tuple[str, ...]) -> tuple[str, str]:
     if own:
         sys.addaudithook(_watch(own, done))
     try:
-        found = work()
+        result = work()
     except AtomizerError as error:
         return _of_error(error, own) if not done else ("did what no reader does", "\n".join(done))
     except OSError as error:
         named = bool(own) and str(error.filename or "").startswith(os.path.dirname(own[0]))
         return (CLEAN, str(error)) if named else ("error without a name", traceback.format_exc()[-LONGEST:])
     except Wrong as error:
-        return "wrong answer", str(error)
+        return "wrong result", str(error)
     except BaseException:
         return "traceback", traceback.format_exc()[-LONGEST:]
-    return (ANSWER, found) if not done else ("did what no reader does", "\n".join(done))
+    return (RESULT, result) if not done else ("did what no reader does", "\n".join(done))
 
 
 def _of_error(error: AtomizerError, own: tuple[str, ...]) -> tuple[str, str]:
@@ -240,19 +243,19 @@ def _of_error(error: AtomizerError, own: tuple[str, ...]) -> tuple[str, str]:
     return CLEAN, text
 
 
-def _limit(place: Path) -> None:
-    """Give a case its limits, and folders of its own where programs write without being asked."""
+def _limit(folder: Path) -> None:
+    """Give a case its limits, and folders of its own for what programs write on their own."""
     soft = int(time.process_time()) + CPU_S
     resource.setrlimit(resource.RLIMIT_CPU, (soft, soft + 5))
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
-    os.chdir(place / "out")
+    os.chdir(folder / "out")
     os.environ["ATOMIZER_KERNELS"] = "off"  # they would be compiled anew into the empty cache of each case
     os.environ |= {
-        "HOME": str(place / "home"),
-        "XDG_CACHE_HOME": str(place / "out" / "cache"),
-        "TMPDIR": str(place / "out"),
+        "HOME": str(folder / "home"),
+        "XDG_CACHE_HOME": str(folder / "out" / "cache"),
+        "TMPDIR": str(folder / "out"),
     }
-    tempfile.tempdir = str(place / "out")
+    tempfile.tempdir = str(folder / "out")
     sys.dont_write_bytecode = True
     silent = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):

@@ -40,16 +40,16 @@ from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.training import config, state
 from atomizer_io.training.results import read_curve
 from data.fractal import GPS_TIME_S, write_laz
-from faults.checks import Wrong, check_atoms, check_cloud, check_sample
+from faults.checks import Wrong, check_atoms, check_points, check_sample
 from scenes import SMALL, forge, raster
 
 
 @dataclass(frozen=True)
 class Target:
-    """A reader: ``make`` writes sound files into a folder, ``read`` reads them and raises or returns an answer.
+    """A reader: ``make`` writes sound files into a folder, ``read`` reads them and raises or returns a result.
 
     ``read`` gets the folder, a folder for outputs and the file that was changed. ``sealed`` files have checksums: they
-    give the same answer as before, or an error. ``kinds`` are the endings of the files to change; none: all.
+    give the same result as before, or an error. ``kinds`` are the endings of the files to change; none: all.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Target:
     share: int = 1  # how many cases it gets, relative to others
     only: tuple[str, ...] = ()  # beginnings of the names of files to change
     output: str = ""  # how names begin in the folder that belong to the output
-    change: Callable[[Path, random.Random], tuple[Path, str]] | None = None  # of its own, in place of the usual ones
+    change: Callable[[Path, random.Random], tuple[Path, str]] | None = None  # of its own, instead of the usual ones
 
 
 def model_in(folder: Path, **settings: Any) -> Path:
-    """Save a small model with drawn weights."""
+    """Save a small model with random weights."""
     torch.manual_seed(0)
     aio.create_model(
         "atomizer_io_tiny", **{**SMALL, "class_names": ("dry", "wet", "bare"), **settings}
@@ -108,14 +108,14 @@ def read_scene(folder: Path, out: Path, touched: Path) -> Any:
 
 
 def read_map(folder: Path, out: Path, touched: Path) -> Any:
-    """Predict a map, with the model that lies in the folder; its answers must be classes."""
-    given = {"path": folder / "scene.tif", "sensor": "sentinel2"}
+    """Predict a map, with the model that lies in the folder; its values must be classes."""
+    scene = {"path": folder / "scene.tif", "sensor": "sentinel2"}
     how = {"windows": Windows(120), "decoding": Decoding("dense"), "execution": Execution(progress=False)}
-    predict_raster(folder / "model", given, out / "map.tif", **how)
-    found = chips.read(out / "map.tif")
-    if not np.isin(found, (0, 1, 2, 255)).all():
+    predict_raster(folder / "model", scene, out / "map.tif", **how)
+    labels = chips.read(out / "map.tif")
+    if not np.isin(labels, (0, 1, 2, 255)).all():
         raise Wrong("a map has a class that is none")
-    return found
+    return labels
 
 
 def make_map(folder: Path) -> None:
@@ -125,8 +125,8 @@ def make_map(folder: Path) -> None:
 
 def make_sidecar(folder: Path) -> None:
     chips.write(folder / "scene.tif", chips.values(12, 10), names=None)
-    said = {"sensor": "sentinel2", "bands": ["B02", "B03", "B08"], "date": "2021-07-04"}
-    (folder / "scene.bands.yaml").write_text(yaml.safe_dump(said))
+    facts = {"sensor": "sentinel2", "bands": ["B02", "B03", "B08"], "date": "2021-07-04"}
+    (folder / "scene.bands.yaml").write_text(yaml.safe_dump(facts))
 
 
 def read_sidecar(folder: Path, out: Path, touched: Path) -> Any:
@@ -150,10 +150,10 @@ def make_folder(folder: Path) -> None:
 
 def read_dataset(folder: Path, out: Path, touched: Path, *, dataset: str, **options: Any) -> Any:
     """Read the sample that uses the changed file, or the first."""
-    found = create(dataset, folder, options.pop("split", "train"), **options)
-    index = next((i for i, item in enumerate(found.items) if touched in found.files(item)), 0)
-    sample = found[index]
-    check_sample(sample, len(found.info.classes))
+    opened = create(dataset, folder, options.pop("split", "train"), **options)
+    index = next((i for i, item in enumerate(opened.items) if touched in opened.files(item)), 0)
+    sample = opened[index]
+    check_sample(sample, len(opened.info.classes))
     return sample.atoms, sample.target
 
 
@@ -178,7 +178,7 @@ def columns(count: int = 300) -> dict[str, np.ndarray]:
     }
 
 
-def make_cloud(folder: Path, name: str) -> None:
+def make_point_cloud(folder: Path, name: str) -> None:
     write_laz(folder / name, columns(), epsg=32610, point_format=6, standard_time=True)
     data = bytearray((folder / name).read_bytes())
     struct.pack_into("<HH", data, 90, 1, 2020)  # the day on which it was written would change the cases
@@ -189,7 +189,7 @@ def make_copc(folder: Path) -> None:
     """Write a LAZ file with uneven chunks and the records of COPC."""
     import lazrs
 
-    make_cloud(folder, "plain.las")
+    make_point_cloud(folder, "plain.las")
     plain = (folder / "plain.las").read_bytes()
     (folder / "plain.las").unlink()
     start, size = struct.unpack_from("<I", plain, 96)[0], struct.unpack_from("<H", plain, 105)[0]
@@ -200,7 +200,7 @@ def make_copc(folder: Path) -> None:
     header = bytearray(plain[:375])
     struct.pack_into("<H", header, 6, 1)  # no WKT, whose record is left out
     struct.pack_into("<IIB", header, 96, 375 + sum(map(len, records)) + len(vlr.record_data()), 2, 128 | 6)
-    with (folder / "cloud.copc.laz").open("wb") as file:
+    with (folder / "points.copc.laz").open("wb") as file:
         file.write(bytes(header) + b"".join(records) + vlr.record_data())
         compressor = lazrs.LasZipCompressor(file, vlr)
         for piece in (points[:70], points[70:90], points[90:]):
@@ -225,28 +225,28 @@ def make_ply(folder: Path, kind: str) -> None:
     lines = ["ply", f"format {kind} 1.0", f"element vertex {len(array)}"]
     lines += [f"property {names[column.dtype.str[1:]]} {name}" for name, column in table.items()] + ["end_header", ""]
     text = "".join(" ".join(map(str, row.tolist())) + "\n" for row in array).encode()
-    (folder / "cloud.ply").write_bytes("\n".join(lines).encode() + (text if kind == "ascii" else array.tobytes()))
+    (folder / "points.ply").write_bytes("\n".join(lines).encode() + (text if kind == "ascii" else array.tobytes()))
 
 
-def read_points(folder: Path, out: Path, touched: Path, *, name: str = "cloud.ply") -> Any:
+def read_points(folder: Path, out: Path, touched: Path, *, name: str = "points.ply") -> Any:
     """Read all points and their ground, which a prediction needs."""
     path = folder / name
-    cloud = point_clouds.read_point_cloud(path)
-    check_cloud(cloud)
-    whole = PointCloudReference.of_file(path).complete(cloud)
+    point_cloud = point_clouds.read_point_cloud(path)
+    check_points(point_cloud)
+    whole = PointCloudReference.of_file(path).complete(point_cloud)
     if whole.height is None or not np.isfinite(whole.height).all():
         raise Wrong("a height above ground is not finite")
-    return cloud
+    return point_cloud
 
 
 def make_tiles(folder: Path) -> None:
     (folder / "train").mkdir()
-    make_cloud(folder / "train", "a.laz")
+    make_point_cloud(folder / "train", "a.laz")
 
 
 def make_store(folder: Path) -> None:
     """Make a tile and the cache with its store."""
-    make_cloud(folder, "a.las")
+    make_point_cloud(folder, "a.las")
     cache = TileCache.of(folder / "cache")
     assert cache is not None
     cache.store(folder / "a.las", None)
@@ -266,7 +266,7 @@ def make_array(folder: Path) -> None:
 # tables and texts
 
 
-def make_places(folder: Path) -> None:
+def make_positions(folder: Path) -> None:
     (folder / "places.csv").write_text("name,x,y\na,500010,4649990\nb,500050,4649950\n")
 
 
@@ -287,10 +287,10 @@ def make_geopackage(folder: Path) -> None:
     source.close()
 
 
-def read_places(folder: Path, out: Path, touched: Path, *, name: str) -> Any:
+def read_positions(folder: Path, out: Path, touched: Path, *, name: str) -> Any:
     table = PositionTable.read(folder / name)
     if not np.isfinite(table.xy_M2).all() or len(table.rows) != len(table.xy_M2):
-        raise Wrong("a place is nowhere")
+        raise Wrong("a position is not finite")
     if any(len(row) > 10_000 for row in table.rows):
         raise Wrong("a row is too long")
     return table.header, table.xy_M2
@@ -304,13 +304,13 @@ def make_list(folder: Path) -> None:
 
 
 def read_scenes(folder: Path, out: Path, touched: Path) -> Any:
-    found = read_list(folder / "scenes.csv")
-    for name, rasters in found.items():
+    scenes = read_list(folder / "scenes.csv")
+    for name, rasters in scenes.items():
         check_name(name)
         if (out / f"{name}.tif").resolve().parent != out.resolve():
             raise Wrong(f"the map of {name!r} would be written elsewhere")
         open_rasters(rasters)
-    return sorted(found)
+    return sorted(scenes)
 
 
 def make_geojson(folder: Path) -> None:
@@ -343,8 +343,8 @@ def make_config(folder: Path) -> None:
 
 
 def read_config(folder: Path, out: Path, touched: Path) -> Any:
-    found = config.load(folder / "config.yaml")
-    return config.folder_of(config.inside(found, out)), config.plain(found)
+    run = config.load(folder / "config.yaml")
+    return config.folder_of(config.inside(run, out)), config.plain(run)
 
 
 def make_checkpoint(folder: Path) -> None:
@@ -355,31 +355,31 @@ def make_checkpoint(folder: Path) -> None:
 
 
 def read_checkpoint(folder: Path, out: Path, touched: Path) -> Any:
-    """A changed config.json is refused, and ends in a clean error or an answer also where its seal is forged."""
+    """A changed config.json is refused, and ends in a clean error or a result also where its seal is forged."""
     try:
-        return answered(folder)
+        return outputs_of(folder)
     except CheckpointError:
         if touched.name == "config.json" and touched.is_file():
             with contextlib.suppress(UnicodeDecodeError):
                 forge(Path(shutil.copytree(folder, out / "forged")))
-                answered(out / "forged")
+                outputs_of(out / "forged")
         raise
 
 
-def answered(folder: Path) -> Any:
+def outputs_of(folder: Path) -> Any:
     model = aio.load_model(folder)
     with torch.no_grad():
-        answer = model.predict(raster(0)) if hasattr(model, "predict") else model([raster(0)], [torch.zeros(1, 2)])
-    return answer, model.task_spec
+        outputs = model([raster(0)], [torch.zeros(1, 2)])
+    return outputs, model.task_spec
 
 
 def read_calibration(folder: Path, out: Path, touched: Path) -> Any:
-    found = load_all(folder)
-    for calibration in found:
+    calibrations = load_all(folder)
+    for calibration in calibrations:
         str(calibration)
         if not 0 < calibration.alpha < 1 or math.isnan(calibration.standard_error):
             raise Wrong(f"alpha is {calibration.alpha}")
-    return len(found)
+    return len(calibrations)
 
 
 def make_state(folder: Path) -> None:
@@ -406,11 +406,11 @@ def make_statistics(folder: Path) -> None:
 
 
 def read_statistics(folder: Path, out: Path, touched: Path) -> Any:
-    found = Statistics.load(folder / "statistics.json")
-    for channel in found.channels:
+    statistics = Statistics.load(folder / "statistics.json")
+    for channel in statistics.channels:
         if channel.std is not None and not channel.std > 0:
-            raise Wrong("a spread is not positive")
-    return found
+            raise Wrong("a standard deviation is not positive")
+    return statistics
 
 
 # folders to resume from
@@ -431,9 +431,9 @@ class Breaks:
 
 
 def predicted(folder: Path, output: Path, **how: Any) -> None:
-    given = {"path": folder / "scene.tif", "sensor": "sentinel2"}
+    scene = {"path": folder / "scene.tif", "sensor": "sentinel2"}
     chosen = {"windows": Windows(120), "decoding": Decoding("dense"), "execution": Execution(progress=False, **how)}
-    predict_raster(folder / "model", given, output, **chosen)
+    predict_raster(folder / "model", scene, output, **chosen)
 
 
 def make_parts(folder: Path) -> None:
@@ -463,17 +463,17 @@ TARGETS: tuple[Target, ...] = (
         partial(read_dataset, dataset="geotiff-folder", sensor="sentinel2", classes=3),
         share=2,
     ),
-    Target("las", partial(make_cloud, name="cloud.las"), partial(read_points, name="cloud.las"), share=3),
-    Target("laz", partial(make_cloud, name="cloud.laz"), partial(read_points, name="cloud.laz"), share=3),
-    Target("copc", make_copc, partial(read_points, name="cloud.copc.laz"), share=2),
+    Target("las", partial(make_point_cloud, name="points.las"), partial(read_points, name="points.las"), share=3),
+    Target("laz", partial(make_point_cloud, name="points.laz"), partial(read_points, name="points.laz"), share=3),
+    Target("copc", make_copc, partial(read_points, name="points.copc.laz"), share=2),
     Target("las-folder", make_tiles, partial(read_dataset, dataset="las-folder", **LAS_OPTIONS)),
     Target("tile cache", make_store, read_store, only=("cache/",), sealed=True, output="cache"),
     Target("ply text", partial(make_ply, kind="ascii"), read_points, share=2),
     Target("ply", partial(make_ply, kind="binary_little_endian"), read_points, share=2),
     Target("ply big-endian", partial(make_ply, kind="binary_big_endian"), read_points),
     Target("npy", make_array, lambda folder, out, touched: read_array(folder / "array.npy", "iuf"), share=3),
-    Target("places csv", make_places, partial(read_places, name="places.csv"), share=2),
-    Target("geopackage", make_geopackage, partial(read_places, name="places.gpkg"), share=3),
+    Target("places csv", make_positions, partial(read_positions, name="places.csv"), share=2),
+    Target("geopackage", make_geopackage, partial(read_positions, name="places.gpkg"), share=3),
     Target("list of scenes", make_list, read_scenes, kinds=(".csv",), share=2),
     Target("geojson", make_geojson, read_polygons, share=3),
     Target("yaml config", make_config, read_config, share=4),

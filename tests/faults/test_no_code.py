@@ -154,7 +154,7 @@ def test_malicious_releases_are_excluded() -> None:
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    (lightning,) = [each for each in extras["train"] if each.startswith("lightning")]
+    (lightning,) = [requirement for requirement in extras["train"] if requirement.startswith("lightning")]
     assert "!=2.6.2" in lightning and "!=2.6.3" in lightning
 
 

@@ -1,4 +1,4 @@
-"""Odd numbers: whatever finite values are observed, and wherever, answers are finite, compiled or not."""
+"""Odd numbers: whatever finite values are observed, and wherever, outputs are finite, compiled or not."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ def scene(value: float, *, spike: bool = False, size: tuple[int, int] = (6, 5)) 
     return aio.AtomSet.from_raster(values, BANDS, 10.0, 100)
 
 
-def answers(model: Model, atoms: aio.AtomSet) -> torch.Tensor:
-    (found,) = model([atoms], [AT])
-    return found
+def predict(model: Model, atoms: aio.AtomSet) -> torch.Tensor:
+    (outputs,) = model([atoms], [AT])
+    return outputs
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("value", VALUES)
-def test_one_odd_value_or_a_scene_of_it_gives_finite_answers(name: str, value: float) -> None:
+def test_one_odd_value_or_a_scene_of_it_gives_finite_outputs(name: str, value: float) -> None:
     for spike in (False, True):
-        found = answers(model_of(name), scene(value, spike=spike))
-        assert found.isfinite().all() and found.shape[-1] == 3
+        outputs = predict(model_of(name), scene(value, spike=spike))
+        assert outputs.isfinite().all() and outputs.shape[-1] == 3
 
 
 def test_every_registered_model_is_tried() -> None:
@@ -79,24 +79,24 @@ def test_every_registered_model_is_tried() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_one_atom_is_a_scene(name: str) -> None:
     atoms = aio.AtomSet.from_raster(np.full((1, 1, 1), 1500.0), BANDS[:1], 10.0, 100)
-    assert answers(model_of(name), atoms).isfinite().all()
+    assert predict(model_of(name), atoms).isfinite().all()
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_224_bands_and_400_dates(name: str) -> None:
     rng = np.random.default_rng(0)
     bands = aio.AtomSet.from_raster(rng.normal(1000, 300, (224, 4, 4)), MANY, 10.0, 100)
-    assert answers(model_of(name, MANY), bands).isfinite().all()
+    assert predict(model_of(name, MANY), bands).isfinite().all()
     dates = [aio.AtomSet.from_raster(rng.normal(1500, 300, (3, 2, 2)), BANDS, 10.0, d % 365 + 1) for d in range(400)]
     try:
-        found = answers(model_of(name), sum(dates, aio.AtomSet()))
-    except AtomizerError as error:  # a model of one date says so
+        outputs = predict(model_of(name), sum(dates, aio.AtomSet()))
+    except AtomizerError as error:  # of a model that takes one date
         assert "date" in str(error)
     else:
-        assert found.isfinite().all()
+        assert outputs.isfinite().all()
 
 
-def test_all_atoms_at_one_place() -> None:
+def test_all_atoms_at_one_position() -> None:
     count = 300
     xyz = np.zeros((count, 3))
     xyz[:, 2] = np.linspace(0, 10, count)
@@ -106,11 +106,11 @@ def test_all_atoms_at_one_place() -> None:
     chosen = {key: value for key, value in SMALL.items() if key != "num_outputs"}
     model = aio.create_model("atomizer_io_tiny", num_outputs=3, channels=atoms.channels, **chosen).eval()
     with torch.no_grad():
-        assert answers(model, atoms).isfinite().all()
+        assert predict(model, atoms).isfinite().all()
 
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
-PLACES = st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=15)
+POINTS = st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=15)
 
 
 @examples(25)
@@ -121,35 +121,35 @@ def test_compiled_and_plain_path_agree_on_any_numbers(values: list[float], tall:
     shape = (len(values), 1) if tall else (1, len(values))
     array = np.broadcast_to(np.array(values, np.float32).reshape(shape), (3, *shape))
     atoms = aio.AtomSet.from_raster(np.ascontiguousarray(array), BANDS, 10.0, 100)
-    compiled = answers(model_of("atomizer_io_tiny"), atoms)
+    compiled = predict(model_of("atomizer_io_tiny"), atoms)
     with without_kernels():
-        plain = answers(model_of("atomizer_io_tiny"), atoms)
+        plain = predict(model_of("atomizer_io_tiny"), atoms)
     assert compiled.isfinite().all()
     torch.testing.assert_close(compiled, plain, rtol=1e-3, atol=1e-3)
 
 
 @examples(50)
-@given(PLACES, st.integers(1, 5))
-def test_sets_of_atoms_hold_what_they_were_given(places: list[tuple[float, float]], bands: int) -> None:
-    positions = torch.tensor(places, dtype=torch.float64)
-    values = torch.arange(len(places) * bands, dtype=torch.float64).reshape(len(places), bands)
+@given(POINTS, st.integers(1, 5))
+def test_sets_of_atoms_hold_what_they_were_given(points: list[tuple[float, float]], bands: int) -> None:
+    positions = torch.tensor(points, dtype=torch.float64)
+    values = torch.arange(len(points) * bands, dtype=torch.float64).reshape(len(points), bands)
     channels = tuple(Channel("own", f"b{i}", 0.5, 0.1, 10.0, 0.0, 1.0) for i in range(bands))
     atoms = aio.AtomSet((aio.Acquisition(values, positions, channels, footprint_m=(1.0, 1.0)),))
-    assert atoms.num_atoms == len(places) * bands
+    assert atoms.num_atoms == len(points) * bands
     west, south, east, north = atoms.bounds
     assert west <= east and south <= north and all(np.isfinite(side) for side in (west, south, east, north))
     assert (atoms + atoms).num_atoms == 2 * atoms.num_atoms
 
 
 @examples(50)
-@given(PLACES, PLACES)
+@given(POINTS, POINTS)
 def test_the_nearest_anchor_is_the_nearest(
-    places: list[tuple[float, float]], anchors: list[tuple[float, float]]
+    points: list[tuple[float, float]], anchors: list[tuple[float, float]]
 ) -> None:
-    here, there = (np.array(each, np.float64) for each in (places, anchors))
-    found = nearest_anchors(here, there, 1)[:, 0]
+    here, there = np.array(points, np.float64), np.array(anchors, np.float64)
+    nearest = nearest_anchors(here, there, 1)[:, 0]
     distance = np.hypot(*(here[:, None] - there[None]).transpose(2, 0, 1))
-    assert (distance[np.arange(len(here)), found] <= distance.min(axis=1) * (1 + 1e-9) + TIE_M).all()
+    assert (distance[np.arange(len(here)), nearest] <= distance.min(axis=1) * (1 + 1e-9) + TIE_M).all()
 
 
 @st.composite
@@ -166,41 +166,41 @@ def rasters(draw: st.DrawFn) -> aio.AtomSet:
 @pytest.mark.parametrize("name", MODELS)
 @examples(15)
 @given(atoms=rasters())
-def test_any_finite_numbers_give_finite_answers_of_every_model(name: str, atoms: aio.AtomSet) -> None:
-    assert answers(model_of(name), atoms).isfinite().all()
+def test_any_finite_numbers_give_finite_outputs_of_every_model(name: str, atoms: aio.AtomSet) -> None:
+    assert predict(model_of(name), atoms).isfinite().all()
 
 
 @examples(40)
-@given(PLACES, st.floats(-1e6, 1e6), st.lists(FINITE, min_size=3, max_size=3))
+@given(POINTS, st.floats(-1e6, 1e6), st.lists(FINITE, min_size=3, max_size=3))
 @example([(0.0, 0.0)] * 15, 0.0, [1.0, 1.0, 1.0])
 @example([(3.4028234663852886e38, -3.4028234663852886e38), (0.0, 0.0)], 0.0, [1.0, 1.0, 1.0])
-def test_any_places_give_finite_answers_or_a_clear_error(
-    places: list[tuple[float, float]], asked: float, values: list[float]
+def test_any_positions_give_finite_outputs_or_a_clear_error(
+    points: list[tuple[float, float]], at: float, values: list[float]
 ) -> None:
-    table = torch.tensor([values] * len(places), dtype=torch.float64)
-    positions = torch.tensor(places, dtype=torch.float64)
+    table = torch.tensor([values] * len(points), dtype=torch.float64)
+    positions = torch.tensor(points, dtype=torch.float64)
     atoms = aio.AtomSet((aio.Acquisition(table, positions, BANDS, footprint_m=(10.0, 10.0)),))
     try:
-        (found,) = model_of("atomizer_io_tiny")([atoms], [torch.full((2, 2), asked, dtype=torch.float64)])
+        (outputs,) = model_of("atomizer_io_tiny")([atoms], [torch.full((2, 2), at, dtype=torch.float64)])
     except AtomizerError as error:
         assert str(error)
     else:
-        assert found.isfinite().all()
+        assert outputs.isfinite().all()
 
 
 @examples(60)
-@given(PLACES, st.lists(FINITE | st.just(float("nan")), min_size=2, max_size=30), st.integers(0, 14))
-def test_parts_of_sets_hold_the_rest(places: list[tuple[float, float]], numbers: list[float], kept: int) -> None:
+@given(POINTS, st.lists(FINITE | st.just(float("nan")), min_size=2, max_size=30), st.integers(0, 14))
+def test_parts_of_sets_hold_the_rest(points: list[tuple[float, float]], numbers: list[float], kept: int) -> None:
     """Absent values are no atoms; channels and sites that are taken out take their atoms with them."""
-    values = torch.tensor(np.resize(np.array(numbers), (len(places), 2)))
+    values = torch.tensor(np.resize(np.array(numbers), (len(points), 2)))
     channels = tuple(Channel("own", f"b{i}", 0.5, 0.1, 10.0, 0.0, 1.0) for i in range(2))
-    one = aio.Acquisition(values, torch.tensor(places, dtype=torch.float64), channels, footprint_m=(1.0, 1.0))
+    one = aio.Acquisition(values, torch.tensor(points, dtype=torch.float64), channels, footprint_m=(1.0, 1.0))
     atoms = aio.AtomSet((one,))
     assert atoms.num_atoms == int(values.isfinite().sum())
     first, second = (atoms.select(name).num_atoms if values[:, i].isfinite().any() else 0 for i, name in NAMED)
     assert first + second == atoms.num_atoms
-    part = one.with_sites(torch.tensor([kept % len(places)]))
-    assert part.num_atoms == int(values[kept % len(places)].isfinite().sum())
+    part = one.with_sites(torch.tensor([kept % len(points)]))
+    assert part.num_atoms == int(values[kept % len(points)].isfinite().sum())
 
 
 NAMED = ((0, "b0"), (1, "b1"))
@@ -225,8 +225,8 @@ def test_grids_are_regular_and_around_their_centre(
 @examples(100)
 @given(st.lists(FINITE, min_size=1, max_size=8), st.floats(1e-3, 1e6))
 def test_lengths_are_compressed_in_order(lengths: list[float], scale: float) -> None:
-    found = compress(torch.tensor(sorted(lengths), dtype=torch.float64), scale)
-    assert found.isfinite().all() and (found.abs() <= 1).all() and (found.diff() >= 0).all()
+    compressed = compress(torch.tensor(sorted(lengths), dtype=torch.float64), scale)
+    assert compressed.isfinite().all() and (compressed.abs() <= 1).all() and (compressed.diff() >= 0).all()
 
 
 @examples(60)

@@ -60,9 +60,9 @@ def test_one_absurd_pixel_does_not_fail_the_map(tmp_path: Path) -> None:
     values = chips.values(12, 12).astype(np.float64)
     values[0, 3, 3] = 1e300
     chips.write(tmp_path / "scene.tif", values)
-    given = {"path": tmp_path / "scene.tif", "sensor": "sentinel2"}
+    scene = {"path": tmp_path / "scene.tif", "sensor": "sentinel2"}
     with pytest.warns(UserWarning, match="1 value beyond"):
-        product = predict_raster(chips.model_folder(), given, tmp_path / "map.tif", execution=QUIET)
+        product = predict_raster(chips.model_folder(), scene, tmp_path / "map.tif", execution=QUIET)
     assert sum(product.hectares.values()) == pytest.approx(1.44, abs=0.02)
 
 
@@ -71,7 +71,7 @@ def test_a_pixel_larger_than_the_raster_is_called_that(tmp_path: Path) -> None:
         predict_raster(chips.model_folder(), chips.scene(tmp_path), tmp_path / "m.tif", gsd_m=1e9, execution=QUIET)
 
 
-def test_too_little_room_is_told_in_a_unit_that_shows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_room_is_reported_in_a_fitting_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000_000))
     with pytest.raises(ConfigError, match=r": 3\.0 MB are free, about \d+\.\d MB are needed: make room"):
         make_folder(tmp_path / "run", SimpleNamespace(num_parameters=1000))  # type: ignore[arg-type]

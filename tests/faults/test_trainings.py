@@ -58,7 +58,7 @@ def refused(folder: Path) -> None:
         pass
 
 
-def test_the_death_of_a_loader_worker_is_told_and_other_errors_are_left_alone() -> None:
+def test_the_death_of_a_loader_worker_is_explained_and_other_errors_are_left_alone() -> None:
     with pytest.raises(AtomizerError, match=r"a loader worker died, .*: go on"), explained_worker_death("go on"):
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
     with pytest.raises(RuntimeError, match="something else"), explained_worker_death("go on"):

@@ -43,6 +43,6 @@ def test_a_call_is_judged_by_what_it_touches(call: str, bad: bool, tmp_path: Pat
     assert wrong(line, tmp_path, tmp_path / "model") == (line if bad else None)
 
 
-def test_without_strace_the_part_says_why_it_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_strace_the_part_reports_why_it_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert watch_gdal(tmp_path) == {"skipped, as strace is not installed": 1}

@@ -22,7 +22,7 @@ CALLS = (
     "open,openat,openat2,creat,connect,unlink,unlinkat,rename,renameat,renameat2,mkdir,mkdirat,rmdir,link,linkat,"
     "symlink,symlinkat,truncate,execve"
 )
-LINE = re.compile(r"\d+\s+(?P<call>\w+)\((?P<given>.*)\)\s+=\s+(?P<result>-?\d+)(?P<note>.*)")
+LINE = re.compile(r"\d+\s+(?P<call>\w+)\((?P<arguments>.*)\)\s+=\s+(?P<result>-?\d+)(?P<note>.*)")
 NAME = re.compile(r'"((?:[^"\\]|\\.)*)"')
 WRITES = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|O_APPEND")
 SYSTEM = ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys", "/dev", "/run", "/opt", "/bin")
@@ -74,25 +74,25 @@ def traced(work: Path, model: str) -> list[str]:
 
 def wrong(line: str, work: Path, model: Path) -> str | None:
     """Return a call that opens a file of somebody else's, changes one that is no output, or calls out; else None."""
-    found = LINE.match(line)
-    if found is None or (int(found["result"]) < 0 and "AF_INET" not in found["given"]):
+    match = LINE.match(line)
+    if match is None or (int(match["result"]) < 0 and "AF_INET" not in match["arguments"]):
         return None
-    call, given = found["call"], found["given"]
+    call, arguments = match["call"], match["arguments"]
     if call == "connect":
-        return None if "AF_UNIX" in given else line
-    names = [os.path.realpath(work / "out" / name) for name in NAME.findall(given)]
+        return None if "AF_UNIX" in arguments else line
+    names = [os.path.realpath(work / "out" / name) for name in NAME.findall(arguments)]
     if call == "execve":
         return None if names[0] == os.path.realpath(sys.executable) else line
     own = (str(work / "out"), str(work / "home"), str(work / "ends.txt"), "/dev/null", "/dev/tty", "/dev/shm")
     readable = (*own, str(work / "in"), str(model), sys.prefix, sys.base_prefix, *SYSTEM, *filter(None, sys.path))
-    changes = not call.startswith("open") or WRITES.search(given) is not None
+    changes = not call.startswith("open") or WRITES.search(arguments) is not None
     sound = all(_inside(name, own if changes else readable) or (not changes and os.path.isdir(name)) for name in names)
     return None if sound else line
 
 
 def _inside(path: str, folders: tuple[str, ...]) -> bool:
     """Return whether a path is one of these files, or in one of these folders."""
-    return any(path == (folder := os.path.realpath(place)) or path.startswith(f"{folder}/") for place in folders)
+    return any(path == (folder := os.path.realpath(name)) or path.startswith(f"{folder}/") for name in folders)
 
 
 def main() -> None:

@@ -29,24 +29,24 @@ def wait_for(path: Path, process: Any, patience_s: float = PATIENCE_S) -> None:
 def children(process: int) -> list[int]:
     """Return the processes that a process has started."""
     lists = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(number) for found in lists for number in found.read_text().split()]
+    return [int(number) for path in lists for number in path.read_text().split()]
 
 
 def kill_loader_worker(work: Path, kills: int = 2) -> dict[str, float]:
-    """A training whose loader worker is killed says so, goes on when asked to, and ends with the same weights."""
+    """A training whose loader worker is killed reports it, goes on with --resume, and ends with the same weights."""
     (work / "run.yaml").write_text(SETTINGS.replace("max_steps: 12", "max_steps: 24"))
     words = ("train", str(work / "run.yaml"), "--quiet", f"output={work / 'runs'}", "data.workers=2")
     assert exit_code(start(unwatched, (*words, "name=whole"))) == 0
     folder, again, clean = work / "runs" / "killed", (*words, "name=killed"), 0
     for number in range(kills):
-        said = work / f"said-{number}"
-        process = start(unwatched, again, errors=said)
+        log = work / f"log-{number}"
+        process = start(unwatched, again, errors=log)
         assert process.pid
         wait_for(folder / "state.safetensors", process)
-        while process.is_alive() and not (found := children(process.pid)):
+        while process.is_alive() and not (workers := children(process.pid)):
             time.sleep(0.01)
-        os.kill(found[-1], signal.SIGKILL)
-        assert exit_code(process) == 2 and "a loader worker died" in said.read_text(), said.read_text()
+        os.kill(workers[-1], signal.SIGKILL)
+        assert exit_code(process) == 2 and "a loader worker died" in log.read_text(), log.read_text()
         clean += 1
         again = ("train", str(folder), "--resume", "--quiet")
     assert exit_code(start(unwatched, again)) == 0
@@ -78,9 +78,9 @@ def dask_worker(port: int) -> None:
 
 def free_port() -> int:
     """Return a port at which nobody listens."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 class Cluster:
@@ -131,21 +131,21 @@ def use_dask_cluster(work: Path, count: int = 8, kills: int = 3) -> dict[str, fl
 
 
 def restart_dask_scheduler(work: Path) -> dict[str, float]:
-    """A prediction whose Dask scheduler is killed and restarted says so, and goes on where it was."""
+    """A prediction whose Dask scheduler is killed and restarted reports it, and goes on where it was."""
     words = (*prepared(work), "-o", str(work / "map.tif"))
-    cluster, said = Cluster(2), work / "said"
+    cluster, log = Cluster(2), work / "log"
     try:
-        process = start(command, (*words, *over(cluster)), errors=said)
+        process = start(command, (*words, *over(cluster)), errors=log)
         while process.is_alive() and len(list((work / "map.tif.parts").glob("*.npy"))) < 5:
             time.sleep(0.02)
         began = time.monotonic()
         cluster.kill()
         cluster.start()
-        assert exit_code(process) in (0, 2), said.read_text()
+        assert exit_code(process) in (0, 2), log.read_text()
         seconds = time.monotonic() - began
         kept = len(list((work / "map.tif.parts").glob("*.npy")))
         if process.exitcode:
-            assert "--resume" in said.read_text() and kept >= 4, said.read_text()
+            assert "--resume" in log.read_text() and kept >= 4, log.read_text()
             assert exit_code(start(command, (*words, "--resume", *over(cluster)))) == 0
     finally:
         cluster.kill()

@@ -9,7 +9,7 @@ import atomizer_io as aio
 from atomizer_io.decoding.calibration import load_all
 from atomizer_io.models.storage import SAVING
 from atomizer_io.training import state
-from faults.dying import changes_of, dies, spread
+from faults.dying import changes_of, dies, evenly
 from faults.kills import SETTINGS, same_weights
 from processes import command, exit_code, start
 
@@ -17,12 +17,12 @@ FEW_STEPS = SETTINGS.replace("max_steps: 12", "max_steps: 4").replace("validate_
 RESULTS = Path(__file__).parents[2] / "results"
 
 
-def kill_checkpoints(work: Path, places: int = 6) -> dict[str, float]:
+def kill_checkpoints(work: Path, kills: int = 6) -> dict[str, float]:
     """A training that is killed at a file, or within one, leaves whole files and ends with the same weights."""
     (work / "run.yaml").write_text(FEW_STEPS.replace("save_every: 2", "save_every: 1"))
     words = ("train", str(work / "run.yaml"), "--quiet", f"output={work / 'runs'}")
     most, count = changes_of((*words, "name=whole"), work / "runs", work / "count"), 0
-    for number in spread(most - 2, places):
+    for number in evenly(most - 2, kills):
         for within in (False, True):
             folder = work / "runs" / f"killed-{number}-{within}"
             count += dies((*words, f"name={folder.name}"), work / "runs", number, within)
@@ -39,10 +39,10 @@ def kill_checkpoints(work: Path, places: int = 6) -> dict[str, float]:
     return {"trainings killed as they wrote": count, "files that were not whole": 0, "weights that differ": 0}
 
 
-def kill_at_every_change(words: tuple[str, ...], folder: Path, check: Callable[[], None], said: Path) -> int:
+def kill_at_every_change(words: tuple[str, ...], folder: Path, check: Callable[[], None], tally: Path) -> int:
     """Kill a command at all of its changes of files, and within them; ``check`` what there is after each."""
     count = 0
-    for number in range(1, changes_of(words, folder, said) + 1):
+    for number in range(1, changes_of(words, folder, tally) + 1):
         for within in (False, True):
             count += dies(words, folder, number, within)
             check()
@@ -69,11 +69,11 @@ def write_calibrations(work: Path) -> dict[str, float]:
     words = ("train", str(work / "run.yaml"), "--quiet", f"output={work / 'runs'}", "name=one")
     assert exit_code(start(command, words)) == 0
     best = work / "runs" / "one" / "best"
-    calibrate = ("calibrate", str(best), "--squares", "10", "--alpha")
+    calibrate = ("calibrate", str(best), "--blocks", "10", "--alpha")
     assert exit_code(start(command, (*calibrate, "0.5"))) == 0
 
     def stored(*alphas: float) -> None:
-        assert {0.5, *alphas} <= {found.alpha for found in load_all(best)}, "a calibration was lost"
+        assert {0.5, *alphas} <= {calibration.alpha for calibration in load_all(best)}, "a calibration was lost"
 
     count = kill_at_every_change((*calibrate, "0.4"), best, stored, work / "count")
     assert count, "nothing was killed"

@@ -77,7 +77,7 @@ def test_labels_follow_the_codes() -> None:
     assert tiles.labels(np.array([2, 3, 4, 5, 6, 1, 64, 65, 7])).tolist() == [0, 1, 1, 1, 2, 3, 3, -1, -1]
 
 
-def test_the_forest_tells_houses_from_trees_on_a_slope(plain: Path) -> None:
+def test_the_forest_separates_houses_from_trees_on_a_slope(plain: Path) -> None:
     pytest.importorskip("sklearn")
     tests = {PLAIN: str(plain), "slope": str(tiles.disturbed(plain, plain.parent, "slope 30 %"))}
     (path,) = (plain / "test").glob("*.laz")
@@ -85,9 +85,9 @@ def test_the_forest_tells_houses_from_trees_on_a_slope(plain: Path) -> None:
     table_PF = features(cloud)
     house = np.asarray(cloud.classification) == 6
     assert table_PF.shape == (1500, 6) and np.median(table_PF[house, 0]) == pytest.approx(6.0, abs=0.5)
-    found = forest(str(plain), tests)["scores"]
-    assert min(score["miou"] for score in found.values()) > 0.9
-    assert found[PLAIN]["positions"] == 1500
+    result = forest(str(plain), tests)["scores"]
+    assert min(score["miou"] for score in result.values()) > 0.9
+    assert result[PLAIN]["positions"] == 1500
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -100,14 +100,14 @@ def test_a_small_run_ends_with_scores_of_every_point(plain: Path, tmp_path: Path
         "data.options.cache": False,
     }
     places = {"data": str(tmp_path), "work": str(tmp_path / "work"), "results": str(tmp_path)}
-    found = network(small, steps=2, seed=0, tests=[PLAIN], **places)
-    assert found["scores"][PLAIN]["positions"] == 1500 and found["steps"] == 2
+    result = network(small, steps=2, seed=0, tests=[PLAIN], **places)
+    assert result["scores"][PLAIN]["positions"] == 1500 and result["steps"] == 2
 
 
 def test_tests_are_staged_once(plain: Path, tmp_path: Path) -> None:
     for _ in range(2):
-        found, tests = staged_tests(tmp_path, tmp_path / "work", [PLAIN, "slope 5 %"])
-        assert tests[PLAIN] == found and len(list((tests["slope 5 %"] / "test").glob("*.laz"))) == 1
+        result, tests = staged_tests(tmp_path, tmp_path / "work", [PLAIN, "slope 5 %"])
+        assert tests[PLAIN] == result and len(list((tests["slope 5 %"] / "test").glob("*.laz"))) == 1
 
 
 def test_settings_are_changed_in_a_copy() -> None:

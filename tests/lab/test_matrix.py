@@ -39,9 +39,9 @@ def tasks(folder: Path, numbers: range) -> list[Task]:
 def test_what_is_there_is_not_computed_again(tmp_path: Path) -> None:
     output = tmp_path / "results.json"
     run_all(tasks(tmp_path, range(2)), output)
-    found = run_all(tasks(tmp_path, range(3)), output, jobs=2, about={"what": "numbers"})
-    assert {name: result["number"] for name, result in found.items()} == {"run 0": 0, "run 1": 1, "run 2": 2}
-    assert {result["threads"] for result in found.values()} == {"1"}
+    outcome = run_all(tasks(tmp_path, range(3)), output, jobs=2, about={"what": "numbers"})
+    assert {name: result["number"] for name, result in outcome.items()} == {"run 0": 0, "run 1": 1, "run 2": 2}
+    assert {result["threads"] for result in outcome.values()} == {"1"}
     assert sorted((tmp_path / "trace").read_text().split()) == ["0", "1", "2"]
     document = json.loads(output.read_text())
     assert document["what"] == "numbers" and document["runs"]["run 2"]["minutes"] >= 0 and "machine" in document
@@ -50,8 +50,8 @@ def test_what_is_there_is_not_computed_again(tmp_path: Path) -> None:
 def test_other_arguments_are_another_run(tmp_path: Path) -> None:
     output = tmp_path / "results.json"
     run_all([Task("run", note, {"folder": str(tmp_path), "number": 1})], output)
-    found = run_all([Task("run", note, {"folder": str(tmp_path), "number": 2})], output)
-    assert found["run"]["number"] == 2 and (tmp_path / "trace").read_text().split() == ["1", "2"]
+    outcome = run_all([Task("run", note, {"folder": str(tmp_path), "number": 2})], output)
+    assert outcome["run"]["number"] == 2 and (tmp_path / "trace").read_text().split() == ["1", "2"]
 
 
 def test_another_place_is_not_another_run(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_renamed_setting_is_not_another_run() -> None:
     kept = {
         "a": {
             "arguments": {
-                "document": {"training": {"averaging": 0.0, "queries": 9}},
+                "document": {"training": {"averaging": 0.0, "queries": 9}},  # old name
                 "set": {"training.channel_draws": {}},
             }
         }

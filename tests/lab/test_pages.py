@@ -53,8 +53,8 @@ def test_no_dot_hides_another_and_the_own_one_stays_on_the_track() -> None:
     shown = dots("title", {"chip": {"UNet": 80.0, "Atomizer-IO": 80.0, "ResNet": 80.01, "ViT": 60.0}}, "%")
     assert shown is not None and len(spots(shown.svg)) == 4
     assert min(math.dist(a, b) for a, b in itertools.combinations(spots(shown.svg), 2)) > 6
-    own, other = (re.search(rf'cy="([\d.]+)"[^>]*><title>{name}', shown.svg) for name in ("Atomizer-IO", "ViT"))
-    assert own and other and own[1] == other[1]
+    own, baseline = (re.search(rf'cy="([\d.]+)"[^>]*><title>{name}', shown.svg) for name in ("Atomizer-IO", "ViT"))
+    assert own and baseline and own[1] == baseline[1]
     assert shown.svg.rindex("<circle") < shown.svg.index("<title>Atomizer-IO")  # drawn above all
 
 

@@ -237,7 +237,7 @@ def test_without_observation_conditioning_nothing_is_seen_here() -> None:
     torch.testing.assert_close(explained.around.sum(dim=1), torch.ones(5, dtype=torch.float64))
 
 
-def test_explanations_carry_no_gradient_and_empty_queries_are_answered() -> None:
+def test_explanations_carry_no_gradient_and_empty_queries_are_explained() -> None:
     model = build().requires_grad_(True)
     latents = model.encode([raster(1)])
     assert not model.explain(latents, [queries(1, 5, 30.0)])[0].around.requires_grad

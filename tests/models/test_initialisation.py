@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.diagnostics import diagnose
 from atomizer_io.models.atomizer.prepare import PreparedSample
 from atomizer_io.training import config
 from atomizer_io.training.build import initialise
@@ -63,3 +64,29 @@ def test_latents_of_a_scene_differ_by_more_than_they_have_in_common(tmp_path: An
     assert differing > common
     common, differing = encoded(*prepared(tmp_path / "torch", options, "torch"))
     assert differing < common  # or nothing had to be done
+
+
+def test_the_diagnosis_of_stages(tmp_path: Any) -> None:
+    model, inputs = prepared(tmp_path, KINDS["a series"], "data", temporal=True, depth=1)
+    hooked: dict[str, Tensor] = {}
+    handle = model.encoder.register_forward_hook(lambda *call: hooked.update(encoder=call[2].detach()))
+    before = {stage.name: stage for stage in diagnose(model, inputs, lambda outputs: torch.cat(outputs).sum())}
+    names = ["encoder", "processor 1", "temporal", "decoder input", "observations", "neighbors", "decoder"]
+    assert list(before) == names and all(stage.gradient > 0 for stage in before.values())
+    assert all(0 < before[name].entropy <= 1 for name in names if "decoder" not in name)
+    assert torch.tensor(before["decoder"].entropy).isnan()
+    # one sample alone, and its gradients, by hand
+    (only, *_) = diagnose(model, inputs[-1:], lambda outputs: 2 * outputs[0].sum())
+    torch.testing.assert_close((only.common, only.differing), parts(hooked["encoder"]))
+    (2 * model.predict(inputs[-1:])[0].sum()).backward()
+    gradients = torch.cat([p.grad.flatten() for p in model.encoder.parameters() if p.grad is not None])
+    assert only.gradient == pytest.approx(float(gradients.norm()), rel=1e-4)
+    handle.remove()
+    with torch.no_grad():  # latents of one value, and attention that does not distinguish
+        model.encoder.out.weight.zero_()
+        model.encoder.attention.key.weight.zero_()
+        model.temporal.attention.qkv.weight.zero_()  # type: ignore[union-attr]
+    after = {stage.name: stage for stage in diagnose(model, inputs, lambda outputs: torch.cat(outputs).sum())}
+    assert after["encoder"].differing < 1e-5 < after["encoder"].common
+    assert after["encoder"].entropy == pytest.approx(1.0) == after["temporal"].entropy
+    assert after["neighbors"].gradient > 0 and after["observations"].differing == before["observations"].differing

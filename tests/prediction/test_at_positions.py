@@ -16,7 +16,7 @@ from atomizer_io.prediction.at_positions import predict_at
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.prediction.rasters import predict_raster
-from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
+from chips import CORNER, UTM, model_folder, read, regression_folder, scene, values, write
 
 HOW = {"windows": Windows(120), "execution": Execution(progress=False)}
 AT = [(0, 0), (5, 17), (11, 12), (19, 29), (8, 22)]  # rows and columns of pixels
@@ -101,9 +101,9 @@ def test_only_windows_with_places_are_computed(tmp_path: Path) -> None:
 
 def test_a_quantity(tmp_path: Path) -> None:
     rasters = scene(tmp_path, 20, 30)
-    product = predict_raster(quantity_folder(), rasters, tmp_path / "map.tif", **HOW)
+    product = predict_raster(regression_folder(), rasters, tmp_path / "map.tif", **HOW)
     result = predict_at(
-        quantity_folder(), rasters, listed(tmp_path, [centre(*at) for at in AT]), tmp_path / "a.csv", **HOW
+        regression_folder(), rasters, listed(tmp_path, [centre(*at) for at in AT]), tmp_path / "a.csv", **HOW
     )
     for (row, column), answer in zip(AT, table(result.path), strict=True):
         assert float(answer["predicted_value"]) == pytest.approx(read(product.path)[0, row, column], rel=1e-4)

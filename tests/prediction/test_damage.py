@@ -25,7 +25,7 @@ from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.points import predict_points
 from atomizer_io.prediction.rasters import predict_raster
-from chips import model_folder, quantity_folder, scene
+from chips import model_folder, regression_folder, scene
 from processes import command, exit_code, start
 from scenes import SMALL
 
@@ -321,7 +321,7 @@ def test_an_error_before_the_first_window_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(AtomizerError, match="broken"):
         raster(given, output, engine=Breaks(0, AtomizerError("broken")))
     assert not (tmp_path / "new").exists()
-    predict_raster(quantity_folder(), given, output, windows=Windows(120), execution=Execution(progress=False))
+    predict_raster(regression_folder(), given, output, windows=Windows(120), execution=Execution(progress=False))
     assert output.exists()
 
 
@@ -330,7 +330,7 @@ def test_an_error_after_the_first_window_says_what_to_do(tmp_path: Path, capsys:
     with pytest.raises(AtomizerError, match="broken") as caught:
         raster(given, output, engine=Breaks(2, AtomizerError("broken")))
     assert "map.tif.parts keeps the finished parts: --resume continues, --overwrite" in caught.value.__notes__[0]
-    line = ["predict", "--model", str(quantity_folder()), "--raster", str(given["path"]), "--sensor", "sentinel2"]
+    line = ["predict", "--model", str(regression_folder()), "--raster", str(given["path"]), "--sensor", "sentinel2"]
     assert main([*line, "-o", str(output)]) == 2
     found = capsys.readouterr().err
     assert f"unfinished prediction of {time.strftime('%Y-')}" in found
@@ -339,7 +339,7 @@ def test_an_error_after_the_first_window_says_what_to_do(tmp_path: Path, capsys:
     assert "--overwrite starts again" in found
     with pytest.raises(ConfigError, match="model was"):
         predict_raster(
-            quantity_folder(), given, output, windows=Windows(120), execution=Execution(resume=True, progress=False)
+            regression_folder(), given, output, windows=Windows(120), execution=Execution(resume=True, progress=False)
         )
     assert raster(given, output, resume=True).path == output
 

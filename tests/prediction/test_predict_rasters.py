@@ -27,7 +27,7 @@ from atomizer_io.prediction.raster_notes import warn_unlike
 from atomizer_io.prediction.raster_scene import RasterScene, usual_window_m
 from atomizer_io.prediction.raster_windows import ramp
 from atomizer_io.prediction.rasters import predict_raster
-from chips import CORNER, NAMES, UTM, model_folder, quantity_folder, read, scene, values, write
+from chips import CORNER, NAMES, UTM, model_folder, read, regression_folder, scene, values, write
 
 QUIET: dict[str, Any] = {"windows": Windows(120.0), "execution": Execution(progress=False)}
 
@@ -119,14 +119,14 @@ def test_an_empty_window_does_not_pull_a_quantity_down(tmp_path: Path) -> None:
     array = values(12, 40).astype(np.float32)
     array[:, :, 14:] = np.nan
     rasters = {"path": write(tmp_path / "half.tif", array, nodata=np.nan), "sensor": "sentinel2"}
-    product = predict_raster(quantity_folder(), rasters, tmp_path / "map.tif", **QUIET)
-    whole = predict_raster(quantity_folder(), rasters, tmp_path / "full.tif", fill=True, **QUIET)
+    product = predict_raster(regression_folder(), rasters, tmp_path / "map.tif", **QUIET)
+    whole = predict_raster(regression_folder(), rasters, tmp_path / "full.tif", fill=True, **QUIET)
     result, filled = read(product.path)[0], read(whole.path)[0]
     assert np.isnan(result[:, 14:]).all()
     np.testing.assert_array_equal(result[:, :14], filled[:, :14])
     assert product.mean == pytest.approx(np.nanmean(result), rel=1e-5)
     assert not product.hectares
-    plan = module.RasterScene.of(quantity_folder(), rasters, windows=Windows(120.0))
+    plan = module.RasterScene.of(regression_folder(), rasters, windows=Windows(120.0))
     assert plan.layout.lefts == (0, 7, 14, 21, 28)  # the last three see nothing
     job = replace(plan, fill=True)
     np.testing.assert_allclose(
@@ -343,7 +343,7 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="classification"):
         predict_raster(whole, rasters, tmp_path / "a.tif", **QUIET)
     with pytest.raises(ConfigError, match="neither probabilities"):
-        predict_raster(quantity_folder(), rasters, tmp_path / "a.tif", layers=["confidence"], **QUIET)
+        predict_raster(regression_folder(), rasters, tmp_path / "a.tif", layers=["confidence"], **QUIET)
     with pytest.raises(ConfigError, match="layer 'colour'"):
         predict_raster(model_folder(), rasters, tmp_path / "a.tif", layers=["colour"], **QUIET)
     with pytest.raises(ConfigError, match="numbered from 0"):

@@ -17,7 +17,7 @@ from atomizer_io.models.storage import seal_at
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.products import MapGrid
 from atomizer_io.prediction.rasters import RasterProduct, predict_raster
-from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
+from chips import CORNER, UTM, model_folder, read, regression_folder, scene, values, write
 
 LAYERS = ("probabilities", "confidence", "attention")
 COLOURS = [tuple(round(255 * part) for part in colour) for colour in class_colours(("dry", "wet", "bare"))]
@@ -148,7 +148,7 @@ def test_the_preview_has_the_colours_of_the_map_a_legend_and_a_scale_bar(product
 
 def test_a_preview_without_matplotlib_is_the_map_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for number, folder in enumerate((model_folder(), quantity_folder())):
+    for number, folder in enumerate((model_folder(), regression_folder())):
         target = tmp_path / f"map{number}.tif"
         product = predict_raster(folder, scene(tmp_path), target, execution=Execution(progress=False))
         assert read(product.files["picture.png"]).shape == (4, 20, 30)
@@ -164,7 +164,7 @@ def test_the_preview_of_names_that_are_no_formulas(tmp_path: Path) -> None:
 
 def test_a_quantity_in_its_units(tmp_path: Path) -> None:
     product = predict_raster(
-        quantity_folder(),
+        regression_folder(),
         scene(tmp_path),
         tmp_path / "map.tif",
         layers=["attention"],

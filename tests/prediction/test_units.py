@@ -18,7 +18,7 @@ from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.points import predict_points
 from atomizer_io.prediction.rasters import predict_raster
-from chips import CORNER, model_folder, quantity_folder, scene
+from chips import CORNER, model_folder, regression_folder, scene
 from scenes import forge
 
 BIOMASS = {"target_name": "above-ground biomass", "target_unit": "t/ha"}
@@ -47,7 +47,7 @@ def test_the_map_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_without_a_name_it_is_a_value(tmp_path: Path) -> None:
     product = predict_raster(
-        quantity_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif", execution=Execution(progress=False)
+        regression_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif", execution=Execution(progress=False)
     )
     with rasterio.open(product.path) as found:
         assert found.descriptions == ("value",)

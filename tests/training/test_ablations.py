@@ -16,7 +16,7 @@ from atomizer_io.training.evaluate import score
 from atomizer_io.training.run import train
 from atomizer_lab.synthetic.dataset import Synthetic
 
-SCENES, UNSEEN = 200, 20
+SCENES, HELD_OUT = 200, 20
 # Three neighbours, not the preset's nine: with nine of 34 latents the decoder sees the landmarks itself, and RoPE made
 # no difference (0.74 with and without, one seed, 150 steps).
 SPATIAL = {"size": 20, "steps": 250, "learning_rate": 1e-3, "settings": {"depth": 2, "neighbors": 3}}
@@ -35,7 +35,7 @@ def trained(
     settings: dict[str, Any],
     seed: int = 0,
 ) -> float:
-    """mIoU on unseen scenes of a small model that was trained on scenes like ``like``."""
+    """mIoU on held-out scenes of a small model that was trained on scenes like ``like``."""
     document = {
         "data": {
             "name": "synthetic",
@@ -65,8 +65,8 @@ def trained(
     }
     result = train(config.parse(document), progress=False)
     model = aio.AtomizerIO.from_pretrained(Path(result["folder"], "last"))
-    found = score(model, Synthetic(like, "test", size=size, length=UNSEEN), progress=False)
-    return float(found["miou"])
+    scores = score(model, Synthetic(like, "test", size=size, length=HELD_OUT), progress=False)
+    return float(scores["miou"])
 
 
 @pytest.mark.slow

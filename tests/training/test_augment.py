@@ -21,8 +21,8 @@ def sample(seed: int = 0) -> Sample:
 
 
 @pytest.mark.parametrize("flip", [False, True])
-@pytest.mark.parametrize("turns", [0, 1, 2, 3])
-def test_it_is_the_raster_turned(turns: int, flip: bool) -> None:
+@pytest.mark.parametrize("quarters", [0, 1, 2, 3])
+def test_it_is_the_rotated_raster(quarters: int, flip: bool) -> None:
     values = torch.arange(12.0).reshape(1, 3, 4)
     plain = Sample.of_map(
         aio.AtomSet.from_raster(values, aio.sensors.SENTINEL2.pick("B02"), 10.0),
@@ -30,9 +30,9 @@ def test_it_is_the_raster_turned(turns: int, flip: bool) -> None:
         np.zeros((3, 4)),
         Meta("a"),
     )
-    moved = rotated(plain, turns, flip).atoms.acquisitions[0]
-    picture = torch.rot90(values.flip(2) if flip else values, turns, dims=(1, 2))
-    expected = aio.AtomSet.from_raster(picture, aio.sensors.SENTINEL2.pick("B02"), 10.0).acquisitions[0]
+    moved = rotated(plain, quarters, flip).atoms.acquisitions[0]
+    values = torch.rot90(values.flip(2) if flip else values, quarters, dims=(1, 2))
+    expected = aio.AtomSet.from_raster(values, aio.sensors.SENTINEL2.pick("B02"), 10.0).acquisitions[0]
     table = {tuple(p): v for p, v in zip(moved.positions.round().tolist(), moved.values[:, 0].tolist(), strict=True)}
     assert table == {
         tuple(p): v for p, v in zip(expected.positions.tolist(), expected.values[:, 0].tolist(), strict=True)
@@ -53,8 +53,8 @@ def test_footprints_turn_too_and_targets_stay() -> None:
 def test_all_eight_come_up() -> None:
     own = torch.Generator().manual_seed(0)
     plain = sample()
-    found = {tuple(augmented(plain, own).atoms.acquisitions[0].positions[0].tolist()) for _ in range(100)}
-    assert len(found) == 8
+    corners = {tuple(augmented(plain, own).atoms.acquisitions[0].positions[0].tolist()) for _ in range(100)}
+    assert len(corners) == 8
     assert augmented(plain, own, flips=False, rotations=False) is plain
 
 
@@ -85,23 +85,23 @@ def test_parts_and_random_boxes() -> None:
         SpatialSplit((0.5, 0, 0.5, 1))
     cloud = points(3)
     places = cloud.acquisitions[0].positions
-    asked = Sample.of_points(cloud, places, np.zeros(150, int), Meta("p"), sites={0: torch.arange(150)})
-    halves = [SpatialSplit(share)(asked) for share in ((0, 0, 1, 0.5), (0, 0.5, 1, 1))]
+    queried = Sample.of_points(cloud, places, np.zeros(150, int), Meta("p"), sites={0: torch.arange(150)})
+    halves = [SpatialSplit(share)(queried) for share in ((0, 0, 1, 0.5), (0, 0.5, 1, 1))]
     assert sum(len(half.target) for half in halves) == 150  # those on the far edges too
     x0, y0, x1, _ = random_box(plain, 15.0, torch.Generator().manual_seed(1))
     assert x1 - x0 == pytest.approx(15) and -20.001 <= x0 <= 5.001 and -60.001 <= y0 <= 45.001
 
 
-def test_squares_show_the_border_of_a_sample_about_as_often_as_its_middle() -> None:
+def test_crops_show_the_border_of_a_sample_about_as_often_as_its_middle() -> None:
     plain, own = sample(), torch.Generator().manual_seed(0)
     south, north = plain.atoms.bounds[1], plain.atoms.bounds[3]
     side, heights = (north - south) / 3, np.linspace(south, north, 13)
     weight = {inside: np.zeros(13) for inside in (False, True)}
-    for inside, found in weight.items():
+    for inside, sums in weight.items():
         for _ in range(4000):
             _, low, _, high = random_box(plain, side, own, inside=inside)
             shown = (heights >= low) & (heights <= high)
-            found += shown / (min(high, north) - max(low, south))  # as many positions are asked of a smaller part
+            sums += shown / (min(high, north) - max(low, south))  # a smaller crop has as many queries
             assert not inside or (south - 1e-9 <= low and high <= north + 1e-9)
     assert weight[False].max() < 2 * weight[False].min()
     assert weight[True].min() > 0.25 * weight[True].max()  # it was never for the outermost

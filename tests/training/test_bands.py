@@ -127,9 +127,9 @@ def test_queries_name_the_same_sites_when_an_acquisition_goes() -> None:
     assert list(only.queries.sites) == [0] and torch.equal(only.queries.sites[0], cloud.queries.sites[0])
     draws, own = ChannelDropout("sensors", share=1.0), torch.Generator().manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", width=24, depth=1, channels=tuple(present)).eval()
-    for found in (without, only, *(draws(cloud, own) for _ in range(4))):
-        assert ("lidar" in {a.sensor for a in found.atoms}) == bool(found.queries.sites)
-        assert len(model.predict([model.preparer()(found.atoms, found.queries)])[0]) == len(found.queries)
+    for sample in (without, only, *(draws(cloud, own) for _ in range(4))):
+        assert ("lidar" in {a.sensor for a in sample.atoms}) == bool(sample.queries.sites)
+        assert len(model.predict([model.preparer()(sample.atoms, sample.queries)])[0]) == len(sample.queries)
 
 
 @pytest.mark.parametrize("text", ["", " ", ";"])

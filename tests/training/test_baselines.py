@@ -36,14 +36,15 @@ def image(seed: int, day: float = 100, holes: float = 0.0) -> aio.AtomSet:
 
 
 def series(*atoms: aio.AtomSet) -> aio.AtomSet:
-    return aio.AtomSet(tuple(acquisition for each in atoms for acquisition in each))
+    return aio.AtomSet(tuple(acquisition for part in atoms for acquisition in part))
 
 
 def labelled(atoms: aio.AtomSet, target: np.ndarray | None = None) -> Sample:
     """A map of whether the first band is above the second on the first date."""
     values = atoms.acquisitions[0].observed()
-    truth = (values[:, 0] > values[:, 1]).long().reshape(6, 6).numpy() if target is None else target
-    return Sample.of_map(atoms, GRID, truth, Meta("sample"))
+    if target is None:
+        target = (values[:, 0] > values[:, 1]).long().reshape(6, 6).numpy()
+    return Sample.of_map(atoms, GRID, target, Meta("sample"))
 
 
 CLASSES = TaskSpec(task="segmentation", num_outputs=2, class_names=("below", "above"))
@@ -59,10 +60,10 @@ def test_a_row_is_what_was_observed_at_the_position() -> None:
 
 def test_a_row_has_what_lies_around_the_position() -> None:
     sample = labelled(image(0))
-    found = {column.name[1]: column.values for column in columns_of(sample)}
-    assert list(found)[2:] == [f"{band} {kind} 7×7" for kind in ("mean", "deviation") for band in BANDS]
+    features = {column.name[1]: column.values for column in columns_of(sample)}
+    assert list(features)[2:] == [f"{band} {kind} 7×7" for kind in ("mean", "deviation") for band in BANDS]
     near = sample.atoms.acquisitions[0].observed().numpy()[:, 0].reshape(6, 6)[:4, :5]
-    first_row_second_column = found["B02 mean 7×7"][1], found["B02 deviation 7×7"][1]
+    first_row_second_column = features["B02 mean 7×7"][1], features["B02 deviation 7×7"][1]
     assert first_row_second_column == pytest.approx((near.mean(), near.std()), rel=1e-5)
 
 
@@ -82,28 +83,28 @@ def test_dates_of_a_common_calendar_keep_their_place() -> None:
     table = Table.over([columns_of(full), columns_of(later)])
     assert len(table.columns) == 12
     rows = table.rows(columns_of(later))
-    found = dict(zip(table.columns, rows.T, strict=True))
+    features = dict(zip(table.columns, rows.T, strict=True))
     observed = later.atoms.acquisitions[0].observed().numpy()
-    np.testing.assert_allclose(found[("sentinel2", "B02"), 1], observed[:, 0], rtol=1e-6)
-    assert np.ptp(found[("sentinel2", "B02"), 0]) == 0  # the mean: the first date is missing
+    np.testing.assert_allclose(features[("sentinel2", "B02"), 1], observed[:, 0], rtol=1e-6)
+    assert np.ptp(features[("sentinel2", "B02"), 0]) == 0  # the mean: the first date is missing
 
 
 def test_dates_that_differ_from_sample_to_sample_are_counted() -> None:
     one, two = labelled(series(image(1, 100), image(2, 130))), labelled(series(image(3, 220), image(4, 170)))
     table = Table.over([columns_of(one), columns_of(two)])
-    found = dict(zip(table.columns, table.rows(columns_of(two)).T, strict=True))
+    features = dict(zip(table.columns, table.rows(columns_of(two)).T, strict=True))
     first = two.atoms.acquisitions[1].observed().numpy()  # of day 170
-    np.testing.assert_allclose(found[("sentinel2", "B08"), 0], first[:, 1], rtol=1e-6)
+    np.testing.assert_allclose(features[("sentinel2", "B08"), 0], first[:, 1], rtol=1e-6)
 
 
-def test_a_scene_is_its_means_and_spreads() -> None:
+def test_a_scene_is_its_means_and_standard_deviations() -> None:
     sample = Sample.of_scene(image(0, holes=0.2), 1, Meta("scene"))
     table = Table.over([columns_of(sample)])
     values = sample.atoms.acquisitions[0].observed().numpy()
     expected = {"B02 mean": np.nanmean(values[:, 0]), "B02 spread": np.nanstd(values[:, 0])}
     expected |= {"B08 mean": np.nanmean(values[:, 1]), "B08 spread": np.nanstd(values[:, 1])}
-    found = {name: value for ((_, name), _), value in zip(table.columns, table.means, strict=True)}
-    assert found == pytest.approx(expected, rel=1e-5)
+    features = {name: value for ((_, name), _), value in zip(table.columns, table.means, strict=True)}
+    assert features == pytest.approx(expected, rel=1e-5)
 
 
 def test_points_bring_their_fields() -> None:
@@ -111,27 +112,27 @@ def test_points_bring_their_fields() -> None:
     where = torch.arange(39, -1, -1)
     target = torch.zeros(40, dtype=torch.long)
     sample = Sample.of_points(cloud, cloud.acquisitions[0].positions[where], target, Meta("cloud"), {0: where})
-    found = {column.name[1]: column.values for column in columns_of(sample)}
+    features = {column.name[1]: column.values for column in columns_of(sample)}
     fields = cloud.acquisitions[0].site_fields
-    assert fields and all(f"field {name}" in found for name in fields)
-    np.testing.assert_allclose(found["field intensity"], fields["intensity"].numpy()[::-1], rtol=1e-6)
+    assert fields and all(f"field {name}" in features for name in fields)
+    np.testing.assert_allclose(features["field intensity"], fields["intensity"].numpy()[::-1], rtol=1e-6)
 
 
 def test_their_scores_are_those_of_scikit_learn() -> None:
-    training, unseen = [labelled(image(seed)) for seed in range(20)], [labelled(image(seed)) for seed in (30, 31)]
-    rivals = Baselines(CLASSES, training)
-    assert rivals.fitted_on == 20 * 36
-    found = rivals.score(unseen)
-    rows = np.concatenate([rivals.table.rows(columns_of(s)) for s in unseen])
-    truth = np.concatenate([s.target.numpy() for s in unseen])
-    for rival in rivals.models:
-        hits = float((rival.model.predict(rows) == truth).mean())
-        assert found[rival.name]["accuracy"] == pytest.approx(hits) and hits > 0.85
-    assert found["logistic regression"]["miou"] > 0.9  # the border is a line
+    training, validation = [labelled(image(seed)) for seed in range(20)], [labelled(image(seed)) for seed in (30, 31)]
+    fitted = Baselines(CLASSES, training)
+    assert fitted.fitted_on == 20 * 36
+    scores = fitted.score(validation)
+    rows = np.concatenate([fitted.table.rows(columns_of(s)) for s in validation])
+    target = np.concatenate([s.target.numpy() for s in validation])
+    for baseline in fitted.models:
+        hits = float((baseline.model.predict(rows) == target).mean())
+        assert scores[baseline.name]["accuracy"] == pytest.approx(hits) and hits > 0.85
+    assert scores["logistic regression"]["miou"] > 0.9  # the border is a line
 
 
-def test_a_quantity_has_a_linear_rival() -> None:
-    def quantity(seed: int) -> Sample:
+def test_a_regression_target_has_a_linear_baseline() -> None:
+    def linear(seed: int) -> Sample:
         atoms = image(seed)
         values = atoms.acquisitions[0].observed()
         target = (3 * values[:, 0] - values[:, 1] + 50).reshape(6, 6)
@@ -139,16 +140,16 @@ def test_a_quantity_has_a_linear_rival() -> None:
         return Sample.of_map(atoms, GRID, target.numpy(), Meta("sample"))
 
     task_spec = TaskSpec(task="regression", num_outputs=1, target_mean=50.0, target_std=3.0)
-    rivals = Baselines(task_spec, [quantity(seed) for seed in range(10)])
-    found = rivals.score([quantity(40)])
-    assert rivals.fitted_on == 350 and found["linear regression"]["rmse"] < 0.1
-    assert 0.1 < found["random forest"]["rmse"] < 2.0
+    fitted = Baselines(task_spec, [linear(seed) for seed in range(10)])
+    scores = fitted.score([linear(40)])
+    assert fitted.fitted_on == 350 and scores["linear regression"]["rmse"] < 0.1
+    assert 0.1 < scores["random forest"]["rmse"] < 2.0
 
 
 def test_a_class_that_was_not_fitted_can_occur() -> None:
     task_spec = TaskSpec(task="segmentation", num_outputs=3, class_names=("a", "b", "c"))
-    found = Baselines(task_spec, [labelled(image(0))]).score([labelled(image(1), np.full((6, 6), 2))])
-    assert found["random forest"]["iou"]["c"] == 0.0
+    scores = Baselines(task_spec, [labelled(image(0))]).score([labelled(image(1), np.full((6, 6), 2))])
+    assert scores["random forest"]["iou"]["c"] == 0.0
 
 
 def test_few_positions_of_few_samples_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,9 +167,9 @@ def test_all_samples_of_one_position_are_read() -> None:
         one = aio.AtomSet((first.with_sites(torch.tensor([0])),))
         return Sample.of_points(one, first.positions[:1], (first.values[:1, 0] > 0).long(), Meta(f"place {seed}"))
 
-    rivals = Baselines(CLASSES, [place(seed) for seed in range(700)])
-    assert rivals.fitted_on == 700
-    assert [name for (_, name), _ in rivals.table.columns] == list(BANDS)  # nothing lies around
+    fitted = Baselines(CLASSES, [place(seed) for seed in range(700)])
+    assert fitted.fitted_on == 700
+    assert [name for (_, name), _ in fitted.table.columns] == list(BANDS)  # nothing lies around
 
 
 def test_long_tables_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +204,7 @@ def settings(folder: Path) -> config.Run:
     )
 
 
-def test_a_run_tells_what_they_get(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_reports_their_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = train(settings(tmp_path), progress=False)
     shown = capsys.readouterr().out
     stored = json.loads((tmp_path / "run" / "metrics.json").read_text())["baselines"]
@@ -214,12 +215,12 @@ def test_a_run_tells_what_they_get(tmp_path: Path, capsys: pytest.CaptureFixture
     own, forest = result["scores"]["val"]["miou"], stored["scores"]["val"]["random forest"]["miou"]
     assert f"val miou: {own:.4g} this model; {forest:.4g} random forest, " in shown
     assert f"fitted on positions and what lies around them ({known:,} of them)" in shown
-    best = max(stored["scores"]["val"].values(), key=lambda scores: scores["miou"])["miou"]
+    best = max(stored["scores"]["val"].values(), key=lambda row: row["miou"])["miou"]
     assert best > own  # after two steps
     assert "note: this model lost to the " in shown and "label more data" in shown and " on val" in shown
 
 
-def test_a_model_that_wins_is_not_told_that_it_lost() -> None:
+def test_a_model_that_wins_has_no_note_that_it_lost() -> None:
     baselines = {"val": {"random forest": {"miou": 0.6}, "logistic regression": {"miou": 0.7}}}
     assert lost({"val": {"miou": 0.7}}, baselines, CLASSES) is None
     text = lost({"val": {"miou": 0.65}}, baselines, CLASSES)
@@ -229,7 +230,7 @@ def test_a_model_that_wins_is_not_told_that_it_lost() -> None:
     assert worse is not None and "the random forest on test (25.2 against 28.5)" in worse
 
 
-def test_a_run_without_scikit_learn_says_how_to_get_them(
+def test_a_run_without_scikit_learn_reports_how_to_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain = importlib.util.find_spec
@@ -237,4 +238,4 @@ def test_a_run_without_scikit_learn_says_how_to_get_them(
         importlib.util, "find_spec", lambda name, *rest: None if name == "sklearn" else plain(name, *rest)
     )
     assert train(settings(tmp_path), progress=False)["baselines"] is None
-    assert "pip install 'atomizer-io[rivals]'" in capsys.readouterr().out
+    assert "pip install 'atomizer-io[baselines]'" in capsys.readouterr().out

@@ -20,7 +20,7 @@ from atomizer_io.training.build import FEW_VALUES, Inspection, build, costs_of, 
 from atomizer_io.training.evaluate import compare
 from scenes import SMALL, points, raster
 
-RUN = {"data": {"name": "made-up"}, "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1}}}
+RUN = {"data": {"name": "synthetic"}, "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1}}}
 SIZE = (40, 40)  # more values than a few
 
 
@@ -36,7 +36,7 @@ class InMemory(list):
     def __init__(self, *samples: Sample) -> None:
         super().__init__(samples)
         self.channels = SENTINEL1.pick("VV", "VH") + SENTINEL2.channels
-        self.info = Info("made-up", "Made up", "segmentation", self.channels, 400.0, classes=("dry", "wet"))
+        self.info = Info("synthetic", "Synthetic", "segmentation", self.channels, 400.0, classes=("dry", "wet"))
 
 
 def settings(**data: object) -> config.Run:
@@ -76,7 +76,7 @@ def test_statistics_of_the_training_data_by_setting() -> None:
 
 def test_the_note_on_statistics_is_short_however_many_channels_differ() -> None:
     atoms = raster(1, SENTINEL2, SENTINEL2.names, size=SIZE)
-    far = [replace(each, values=each.values * 30) for each in atoms.acquisitions]
+    far = [replace(part, values=part.values * 30) for part in atoms.acquisitions]
     _, _, notes = made(settings(statistics="measured"), sample(type(atoms)(tuple(far))))
     (note,) = [note for note in notes if "far apart" in note]
     assert f"of {len(SENTINEL2.channels)} of {len(SENTINEL2.channels)} channels" in note and len(note) < 300
@@ -106,8 +106,8 @@ def test_dates_are_used_if_there_are_several() -> None:
     several, _, notes = made(settings(), shifted(0.0), shifted(0.0, seed=2, day=101))
     assert several.task_spec.dates and not [note for note in notes if "date" in note]
     radar = raster(3, SENTINEL1, ("VV", "VH"), size=SIZE, day=101)
-    each, _, notes = made(settings(), sample(raster(1, size=SIZE) + radar))
-    assert not each.task_spec.dates and "all training samples of a sensor are of one day" in " ".join(notes)
+    paired, _, notes = made(settings(), sample(raster(1, size=SIZE) + radar))
+    assert not paired.task_spec.dates and "all training samples of a sensor are of one day" in " ".join(notes)
     undated, _, notes = made(settings(), sample(raster(1, size=SIZE, day=None)))
     assert not undated.task_spec.dates and not [note for note in notes if "date" in note]
 
@@ -116,17 +116,17 @@ def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", **SMALL, dates=False).eval()
     where = [aio.Grid(9, 7, 10.0).positions()]
-    answers = [model([raster(1, day=day)], where)[0] for day in (1, 200, None)]
-    assert torch.equal(answers[0], answers[1]) and torch.equal(answers[0], answers[2])
+    logits = [model([raster(1, day=day)], where)[0] for day in (1, 200, None)]
+    assert torch.equal(logits[0], logits[1]) and torch.equal(logits[0], logits[2])
     model.save_pretrained(tmp_path)
     assert not aio.AtomizerIO.from_pretrained(tmp_path).task_spec.dates
-    start = config.parse({"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}})
+    start = config.parse({"data": {"name": "synthetic"}, "model": {"start": str(tmp_path)}})
     two_days, one_day = (
         inspect(start, InMemory(*(shifted(0.0, seed=day, day=day) for day in days))) for days in ((100, 200), (100,))
     )
     data = InMemory()
     again = started(start, str(tmp_path), data, two_days).eval()
-    assert again.task_spec.dates and not torch.equal(again([raster(1)], where)[0], answers[0])
+    assert again.task_spec.dates and not torch.equal(again([raster(1)], where)[0], logits[0])
     assert not started(start, str(tmp_path), data, one_day).task_spec.dates
 
 
@@ -142,12 +142,12 @@ def test_a_model_knows_whether_it_was_ever_shown_less_than_all_channels(tmp_path
     assert whole.task_spec.complete
     unet = {**RUN, "model": {"preset": "unet_small"}}
     assert not made(config.parse(unet), optical)[0].task_spec.complete  # it has inputs for radar, which no sample has
-    for other in (optical, fewer, empty):
-        assert not made(settings(), both, other)[0].task_spec.complete
+    for second in (optical, fewer, empty):
+        assert not made(settings(), both, second)[0].task_spec.complete
     draws = {"training": {"channel_dropout": {"scheme": "sensors"}}}
     assert not made(config.parse({**RUN, **draws}), both)[0].task_spec.complete
     whole.save_pretrained(tmp_path)
-    saved = {"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}}
+    saved = {"data": {"name": "synthetic"}, "model": {"start": str(tmp_path)}}
     assert made(config.parse(saved), both)[0].task_spec.complete
     assert not made(config.parse(saved), optical)[0].task_spec.complete
     assert not made(config.parse({**saved, **draws}), both)[0].task_spec.complete
@@ -188,7 +188,7 @@ def test_a_model_knows_which_fields_of_points_it_was_always_shown(tmp_path: Path
     dropped = made(config.parse({**RUN, **draws}), cloud(1))[0].task_spec
     assert not dropped.complete_fields and dropped.thinning == 0.1
     whole.save_pretrained(tmp_path)
-    saved = {"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}}
+    saved = {"data": {"name": "synthetic"}, "model": {"start": str(tmp_path)}}
     assert made(config.parse(saved), cloud(3))[0].task_spec.complete_fields == every
     assert made(config.parse(saved), cloud(3, ("intensity",)))[0].task_spec.complete_fields == echo
     again = made(config.parse({**saved, **draws}), cloud(3))[0].task_spec
@@ -217,18 +217,18 @@ def test_fields_of_points_that_a_model_never_did_without_are_warned_of_before_sc
 @pytest.mark.parametrize(
     ("task_spec", "message"),
     [
-        ({"task": "regression", "num_outputs": 1}, "the task of the model is regression, that of made-up is segm"),
-        ({"task": "classification"}, "the task of the model is classification, that of made-up is segmentation"),
-        ({"num_outputs": 3}, "the model has 3 outputs, made-up has 2 classes"),
-        ({"class_names": ("wet", "dry")}, "the model knows the classes wet, dry; made-up has dry, wet"),
+        ({"task": "regression", "num_outputs": 1}, "the task of the model is regression, that of synthetic is segm"),
+        ({"task": "classification"}, "the task of the model is classification, that of synthetic is segmentation"),
+        ({"num_outputs": 3}, "the model has 3 outputs, synthetic has 2 classes"),
+        ({"class_names": ("wet", "dry")}, "the model knows the classes wet, dry; synthetic has dry, wet"),
     ],
 )
-def test_a_model_that_answers_something_else_is_refused(task_spec: dict, message: str, tmp_path: Path) -> None:
+def x_is_refused(task_spec: dict, message: str, tmp_path: Path) -> None:
     model = aio.create_model("atomizer_io_tiny", width=24, depth=1, **task_spec)
     model.save_pretrained(tmp_path)
     with pytest.raises(AtomizerError, match=message):
         compare(model, InMemory(shifted(0.0)))
-    begin = config.parse({"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}})
+    begin = config.parse({"data": {"name": "synthetic"}, "model": {"start": str(tmp_path)}})
     with pytest.raises(AtomizerError, match=message):
         made(begin, shifted(0.0))
 
@@ -237,27 +237,27 @@ def test_a_saved_model_keeps_its_settings_and_takes_the_cost_of_the_run(tmp_path
     aio.create_model("atomizer_io_tiny", width=24, depth=1).save_pretrained(tmp_path)
     both = {"start": str(tmp_path), "settings": {"depth": 2}}
     with pytest.raises(ConfigError, match=r"model.settings \(depth\) cannot change the saved model"):
-        made(config.parse({"data": {"name": "made-up"}, "model": both}), shifted(0.0))
+        made(config.parse({"data": {"name": "synthetic"}, "model": both}), shifted(0.0))
     plain = {"model": {"start": str(tmp_path)}, "training": {"configurations": [[100, 20], [300, 40]]}}
-    model, _, _ = made(config.parse({"data": {"name": "made-up"}, **plain}), shifted(0.0))
+    model, _, _ = made(config.parse({"data": {"name": "synthetic"}, **plain}), shifted(0.0))
     assert model.config.atoms_per_latent == 300
 
 
 def test_channels_without_an_input_are_refused_before_scoring(tmp_path: Path) -> None:
     model = aio.create_model("unet_small", channels=SENTINEL2.pick("B02", "B03"))
     data = InMemory(sample(raster(1, names=("B02", "B03", "B11"), size=SIZE)))
-    with pytest.raises(UnknownChannelError, match="no input for sentinel2 B11 of made-up"):
+    with pytest.raises(UnknownChannelError, match="no input for sentinel2 B11 of synthetic"):
         compare(model, data)
     compare(model, data, ("no-swir", "B02"))
-    with pytest.raises(UnknownChannelError, match="no input for sentinel2 B11 of made-up"):
+    with pytest.raises(UnknownChannelError, match="no input for sentinel2 B11 of synthetic"):
         compare(model, data, ("no-swir", "all"))
     model.save_pretrained(tmp_path)
-    with pytest.raises(UnknownChannelError, match="no input for sentinel2 B11 of made-up"):
-        made(config.parse({"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}}), *data)
+    with pytest.raises(UnknownChannelError, match="no input for sentinel2 B11 of synthetic"):
+        made(config.parse({"data": {"name": "synthetic"}, "model": {"start": str(tmp_path)}}), *data)
 
 
 def test_a_fixed_input_for_every_published_channel() -> None:
-    run = config.parse({"data": {"name": "made-up"}, "model": {"preset": "unet_small"}})
+    run = config.parse({"data": {"name": "synthetic"}, "model": {"preset": "unet_small"}})
     model, looked, _ = made(run, shifted(0.0))
     assert len(looked.statistics.channels) == 3 and len(model.task_spec.channels) == 15
     rare = raster(1, SENTINEL1, ("VV", "VH"), size=SIZE)

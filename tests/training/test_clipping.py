@@ -20,12 +20,12 @@ def test_gradients_are_clipped_as_torch_does(size: float) -> None:
         weight.grad = size * torch.randn(weight.shape, generator=torch.Generator().manual_seed(number))
     before = [weight.grad.clone() for weight in weights[:-1]]
     task.configure_gradient_clipping(torch.optim.SGD(weights), 1.0, "norm")
-    found = [weight.grad.clone() for weight in weights[:-1]]
+    gradients = [weight.grad.clone() for weight in weights[:-1]]
     for weight, grad in zip(weights, before, strict=False):
         weight.grad = grad.clone()
     torch.nn.utils.clip_grad_norm_(weights, 1.0)
     expected = [weight.grad for weight in weights[:-1]]
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(gradients, expected, strict=True):
         torch.testing.assert_close(a, b, equal_nan=True)
     if size == 1e-4:
-        assert all(torch.equal(a, b) for a, b in zip(found, before, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(gradients, before, strict=True))

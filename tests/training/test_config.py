@@ -86,7 +86,7 @@ def test_mistakes_are_named(path: Path, override: str, message: str) -> None:
         ("data=3", "setting data is 3; it is a group: write data.NAME=VALUE"),
     ],
 )
-def test_a_value_of_the_wrong_kind_is_answered_in_plain_words(path: Path, override: str, message: str) -> None:
+def test_a_value_of_the_wrong_kind_is_explained_in_plain_words(path: Path, override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config.load(path, [override])
     assert message in str(caught.value) and not re.search("class '|typing|Union|Sequence", str(caught.value))
@@ -127,7 +127,7 @@ def test_the_protocol_of_the_paper(name: str, batch: int) -> None:
 def test_the_protocol_of_the_paper_is_written_out(name: str) -> None:
     """What the defaults are makes no difference to it."""
     written = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["training"]
-    wanted = {
+    keys = {
         "epochs",
         "batch_size",
         "learning_rate",
@@ -138,7 +138,7 @@ def test_the_protocol_of_the_paper_is_written_out(name: str) -> None:
         "crop_m",
         "queries",
     }
-    assert wanted <= set(written)
+    assert keys <= set(written)
 
 
 def test_the_defaults_are_the_recipe_for_small_data(path: Path) -> None:
@@ -178,17 +178,17 @@ def test_the_files_of_the_paper_suit_all_its_models(dataset: PaperDataset) -> No
 
 def test_earlier_names_of_settings_are_still_read(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
-    path.write_text("training: {averaging: 0.5, clip: 2.0}")
+    path.write_text("training: {averaging: 0.5, clip: 2.0}")  # old name
     t = config.load(path).training
     assert (t.ema, t.gradient_clip) == (0.5, 2.0)
-    assert config.load(path, ["training.averaging=0.25"]).training.ema == 0.25
-    with pytest.raises(ConfigError, match=r"training\.averaging and training\.ema are the same"):
-        config.parse({"training": {"averaging": 0.5, "ema": 0.5}})
+    assert config.load(path, ["training.averaging=0.25"]).training.ema == 0.25  # old name
+    with pytest.raises(ConfigError, match=r"training\.averaging and training\.ema are the same"):  # old name
+        config.parse({"training": {"averaging": 0.5, "ema": 0.5}})  # old name
 
 
 def test_settings_of_the_earlier_warm_start_have_no_effect(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
-    path.write_text("training: {settle: false, warm_start_rate: 0.3, learning_rate: null}")
+    path.write_text("training: {settle: false, warm_start_rate: 0.3, learning_rate: null}")  # old name
     assert config.load(path, ["training.warm_start=true"]) == config.parse({})
 
 

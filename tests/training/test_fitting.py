@@ -1,4 +1,4 @@
-"""What a run leaves to the data: squares of large samples, how often these are drawn, and samples of a batch."""
+"""What a run leaves to the data: crops of large samples, how often these are drawn, and samples of a batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from atomizer_io.training import config
 from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.data import CACHE_BYTES, TrainingSamples, bytes_of
 from atomizer_io.training.draws import Draw
-from atomizer_io.training.fitting import SQUARE_ATOMS, fitted
+from atomizer_io.training.fitting import CROP_ATOMS, fitted
 from atomizer_io.training.run import train
 from atomizer_io.training.task import Task
 from scenes import points
@@ -48,38 +48,38 @@ def fit(
 
 
 @pytest.mark.parametrize(("size", "channels", "gsd"), [(500, 4, 10.0), (300, 13, 10.0), (400, 4, 0.5), (300, 4, 30.0)])
-def test_large_scenes_are_cut_to_squares_of_about_as_many_measurements(size: int, channels: int, gsd: float) -> None:
+def test_large_scenes_are_cut_to_crops_of_about_as_many_measurements(size: int, channels: int, gsd: float) -> None:
     t = fit(scene(size, channels, gsd))
     assert isinstance(t.crop_m, float) and t.crop_m / gsd % 4 == 0
     pixels = round(t.crop_m / gsd)
-    assert 0.85 * SQUARE_ATOMS < pixels**2 * channels < 1.15 * SQUARE_ATOMS
+    assert 0.85 * CROP_ATOMS < pixels**2 * channels < 1.15 * CROP_ATOMS
     assert t.repeat == round((size / pixels) ** 2)  # an epoch sees about all of a scene
 
 
 @pytest.mark.parametrize(("preset", "pixels"), [("universat_small", 16), ("perceiver_io_small", 8)])
-def test_a_model_may_name_the_squares_that_suit_it(preset: str, pixels: int) -> None:
+def test_a_model_may_name_the_crops_that_suit_it(preset: str, pixels: int) -> None:
     seen = Summary()
     seen.add(scene(200))
     task_spec = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04"), pixel_m=10.0)
     own = fitted(config.parse({}), seen, create_model(preset, task_spec=task_spec)).training
     assert own.crop_m == 10.0 * pixels and own.repeat == 64
-    asked_for = fitted(config.parse({"training": {"crop_m": 320.0}}), seen, create_model(preset, task_spec=task_spec))
-    assert asked_for.training.crop_m == 320.0
-    for size, side_m in ((40, 10.0 * pixels), (pixels, None)):  # few measurements are cut as well, a square is not
+    chosen = fitted(config.parse({"training": {"crop_m": 320.0}}), seen, create_model(preset, task_spec=task_spec))
+    assert chosen.training.crop_m == 320.0
+    for size, side_m in ((40, 10.0 * pixels), (pixels, None)):  # few measurements are cut as well, a crop is not
         few = Summary()
         few.add(scene(size))
         assert fitted(config.parse({}), few, create_model(preset, task_spec=task_spec)).training.crop_m == side_m
 
 
 @pytest.mark.parametrize("preset", ["atomizer_io_tiny", "resnet_small", "universat_small", "perceiver_io_small"])
-def test_a_scene_that_gets_one_answer_is_not_cut(preset: str) -> None:
+def test_a_scene_that_with_one_label_is_not_cut(preset: str) -> None:
     t = fit(scene(500), preset=preset, task="classification")
     assert (t.crop_m, t.repeat) == (None, 1)
     assert fit(scene(500), preset=preset, task="classification", crop_m=640.0).crop_m == 640.0
 
 
 @pytest.mark.parametrize(("preset", "pixels"), [("resnet_small", 128), ("unet_small", 128), ("ramen_small", 64)])
-def test_models_of_images_get_the_room_they_need_and_are_asked_everywhere(preset: str, pixels: int) -> None:
+def test_models_of_images_get_the_room_they_need_and_all_queries(preset: str, pixels: int) -> None:
     t = fit(scene(500, channels=13), preset=preset)
     assert (t.crop_m, t.queries) == (10.0 * pixels, None)
     assert t.repeat == round((500 / pixels) ** 2)
@@ -90,7 +90,7 @@ def test_models_of_images_get_the_room_they_need_and_are_asked_everywhere(preset
     assert fit(scene(500), preset=preset, queries=50).queries == 50
 
 
-def test_models_that_answer_one_by_one_are_asked_at_some_positions() -> None:
+def test_models_that_decode_one_by_one_get_some_positions() -> None:
     assert fit(scene(500)).queries == fit(scene(500), preset="perceiver_io_small").queries == 1000
 
 

@@ -51,7 +51,7 @@ def test_even_queries_have_the_shares_of_the_sample() -> None:
     assert drawn.sum(axis=1).tolist() == [100] * 40 and drawn.mean(axis=0) == pytest.approx([90, 9, 0.9], abs=0.6)
 
 
-def test_a_run_draws_its_queries_as_it_is_told() -> None:
+def test_a_run_draws_its_queries_by_its_settings() -> None:
     drawn = TrainingSamples([sample()], TrainingSettings(queries=27, query_sampling="classes"), 0)
     first, second, again = (drawn[Draw(0, epoch, 0, 0)][0] for epoch in (0, 1, 0))
     assert torch.bincount(first.target).tolist() == torch.bincount(second.target).tolist() == [9, 9, 9]
@@ -78,10 +78,10 @@ def test_weights_are_counted_in_windows_of_the_training_clouds(tmp_path: Path) -
 def test_settings_without_meaning_are_refused() -> None:
     with pytest.raises(ConfigError, match="query_sampling"):
         config.parse({"training": {"query_sampling": "odd"}})
-    quantity = aio.datasets.create("synthetic", like="biomassters", size=16, length=2)
+    biomass = aio.datasets.create("synthetic", like="biomassters", size=16, length=2)
     run = config.parse({"data": {"name": "synthetic"}, "training": {"query_sampling": "classes"}})
-    with pytest.raises(ConfigError, match="the target is a quantity, which has no classes; use even"):
-        build(run, quantity, inspect(run, quantity))
+    with pytest.raises(ConfigError, match="a regression target has no classes; use even"):
+        build(run, biomass, inspect(run, biomass))
     wrong = config.parse({"data": {"name": "synthetic"}, "training": {"class_weights": "root"}})
     classes = aio.datasets.create("synthetic", size=16, length=2)
     with pytest.raises(ConfigError, match="use none, balanced, sqrt, or a list of"):

@@ -51,15 +51,15 @@ def test_a_signal_saves_the_step_and_the_run_ends_as_if_there_had_been_none(tmp_
     whole = tmp_path / "runs" / "whole"
     assert main(["train", str(path), "name=whole", "--quiet"]) == 0
     for number in (signal.SIGINT, signal.SIGTERM):
-        found = stopped(path, number.name, number)
-        assert found.returncode == 130, found.stderr
+        process = stopped(path, number.name, number)
+        assert process.returncode == 130, process.stderr
         folder = tmp_path / "runs" / number.name
-        said = re.search(
-            r"stopped at step (\d+): `atomizer train (\S+) --resume` goes on from step (\d+)", found.stderr
+        note = re.search(
+            r"stopped at step (\d+): `atomizer train (\S+) --resume` goes on from step (\d+)", process.stderr
         )
-        assert said is not None and said[2] == str(folder), found.stderr
-        assert said[1] == said[3] and 0 < int(said[1]) < STEPS
-        assert "Traceback" not in found.stderr and not (folder / "metrics.json").exists()
+        assert note is not None and note[2] == str(folder), process.stderr
+        assert note[1] == note[3] and 0 < int(note[1]) < STEPS
+        assert "Traceback" not in process.stderr and not (folder / "metrics.json").exists()
         assert main(["train", str(folder), "--resume", "--quiet"]) == 0
         assert_same_end(whole, folder)
 
@@ -80,12 +80,12 @@ def test_the_first_signal_waits_for_the_step_and_the_second_does_not(capsys: pyt
 def test_the_phases_of_a_run_are_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = settings_of(tmp_path, max_steps=4, validate_steps=2, initialisation="data")
     train(config.load(path, ["name=phases"]), progress=True)
-    found = capsys.readouterr()
+    printed = capsys.readouterr()
     result = json.loads((tmp_path / "runs" / "phases" / "metrics.json").read_text())
     phases = ["reading", "initialisation", "validation", "training", "closing", "baselines"]
     assert list(result["phases"]) == phases
     assert sum(result["phases"].values()) <= result["seconds"] + 0.5
-    assert re.search(r"^took \d\d:\d\d", found.out, re.MULTILINE)
+    assert re.search(r"^took \d\d:\d\d", printed.out, re.MULTILINE)
 
 
 def test_time_is_left_for_the_end() -> None:

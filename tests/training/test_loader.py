@@ -48,7 +48,7 @@ def test_geometry_comes_ready(folder: Path, model: aio.AtomizerIO) -> None:
 
 def test_the_geometry_of_a_grid_that_comes_again_is_kept(folder: Path, model: aio.AtomizerIO) -> None:
     (batch,) = batches(folder, model, batch_size=2, drop_last=True)
-    first, second = (each.geometry for each in batch.inputs)
+    first, second = (part.geometry for part in batch.inputs)
     assert first.center_2 is second.center_2  # chips of one event lie on the same grid, absent rows alike
 
 
@@ -59,17 +59,17 @@ def test_workers_change_nothing(folder: Path, model: aio.AtomizerIO) -> None:
         assert torch.equal(a.samples[0].target, b.samples[0].target)
         assert torch.equal(a.inputs[0].located.near.latents_Mk, b.inputs[0].located.near.latents_Mk)
         with torch.no_grad():
-            answers = [model.predict(x.inputs)[0] for x in (a, b)]
-        assert torch.equal(*answers)
+            logits = [model.predict(x.inputs)[0] for x in (a, b)]
+        assert torch.equal(*logits)
 
 
 def test_what_cannot_be_read_travels_with_the_batch(tmp_path: Path, model: aio.AtomizerIO) -> None:
     copy = fixtures.write("sen1floods11", tmp_path / "copy")
     (copy / "v1.1/data/flood_events/HandLabeled/S2Hand/Ghana_24858_S2Hand.tif").unlink()
     dataset = aio.datasets.create("sen1floods11", copy, on_error="skip")
-    found = list(loader(dataset, model, workers=1))
-    assert [len(batch) for batch in found] == [1, 0, 1]
-    assert [Path(s.path).name for batch in found for s in batch.skipped] == ["Ghana_24858_S2Hand.tif"]
+    loaded = list(loader(dataset, model, workers=1))
+    assert [len(batch) for batch in loaded] == [1, 0, 1]
+    assert [Path(s.path).name for batch in loaded for s in batch.skipped] == ["Ghana_24858_S2Hand.tif"]
 
 
 def test_each_in_order_with_workers(folder: Path) -> None:
@@ -93,8 +93,8 @@ def test_workers_read_laz_after_the_main_process_did(tmp_path: Path) -> None:
     """The parallel decompressor keeps threads, which a forked worker would wait for until the end of days."""
     dataset = aio.datasets.create("fractal", fixtures.write("fractal", tmp_path / "fractal"))
     assert dataset[0].atoms.num_atoms
-    found = list(DataLoader(dataset, batch_size=None, num_workers=1, timeout=60))
-    assert len(found) == len(dataset)
+    loaded = list(DataLoader(dataset, batch_size=None, num_workers=1, timeout=60))
+    assert len(loaded) == len(dataset)
 
 
 def test_what_workers_skip_is_listed_here(tmp_path: Path) -> None:
@@ -105,26 +105,28 @@ def test_what_workers_skip_is_listed_here(tmp_path: Path) -> None:
     assert [Path(skipped.path).name for skipped in dataset.skipped] == ["Ghana_24858_S2Hand.tif"]
 
 
-def cloud(*xy: tuple[float, float], asked: tuple[tuple[float, float], ...] = ()) -> Sample:
-    """Points at some places, asked at others."""
-    where = torch.tensor([(*place, 1.0) for place in xy], dtype=torch.float64)
+def cloud(*xy: tuple[float, float], queried: tuple[tuple[float, float], ...] = ()) -> Sample:
+    """Points at some positions, queried at others."""
+    where = torch.tensor([(*position, 1.0) for position in xy], dtype=torch.float64)
     ones = torch.ones(len(xy), dtype=torch.long)
     atoms = aio.AtomSet.from_points(where, ones, ones, torch.ones(len(xy)))
-    return Sample.of_points(atoms, torch.tensor(asked).reshape(-1, 2), torch.zeros(len(asked), dtype=int), Meta("c"))
+    return Sample.of_points(
+        atoms, torch.tensor(queried).reshape(-1, 2), torch.zeros(len(queried), dtype=int), Meta("c")
+    )
 
 
-def test_a_sample_in_which_nothing_is_asked_is_skipped() -> None:
-    samples = [cloud((0, 0), (9, 9)), cloud((0, 0), (9, 9), asked=((1.0, 1.0),))]
+def test_a_sample_without_queries_is_skipped() -> None:
+    samples = [cloud((0, 0), (9, 9)), cloud((0, 0), (9, 9), queried=((1.0, 1.0),))]
     items = [TrainingSamples(samples, TrainingSettings(), 0)[Draw(i, 0, 0, 0)][0] for i in range(2)]
-    assert isinstance(items[0], Skipped) and items[0].path == "c" and "nothing is asked" in items[0].cause
+    assert isinstance(items[0], Skipped) and items[0].path == "c" and "there is no query" in items[0].cause
     assert isinstance(items[1], Sample)
     assert [isinstance(EvaluationSamples(samples)[i][0], Skipped) for i in range(2)] == [True, False]
 
 
-def test_an_empty_square_is_drawn_again() -> None:
+def test_an_empty_crop_is_drawn_again() -> None:
     corners = ((0.0, 0.0), (100.0, 0.0), (0.0, 100.0), (100.0, 100.0))
     centre = (50.0, 50.0)
-    sparse = cloud(*corners, centre, asked=(*corners, centre))
+    sparse = cloud(*corners, centre, queried=(*corners, centre))
     drawn = TrainingSamples([sparse], TrainingSettings(crop_m=45.0), 0)
     items = [drawn[Draw(0, epoch, 0, 0)][0] for epoch in range(20)]
     assert all(item.atoms.num_atoms and len(item.queries) for item in items)

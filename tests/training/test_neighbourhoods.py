@@ -33,27 +33,27 @@ def test_a_plane_is_planar_and_a_wall_is_vertical(tilt: str, vertical: float) ->
     xyz = plane(tilt)
     middle = np.flatnonzero(np.linalg.norm(xyz, axis=1) < 0.1)
     assert len(middle) == 1
-    found = surroundings(cloud(xyz), middle)
+    features = surroundings(cloud(xyz), middle)
     for radius in (1, 2):
-        assert found[f"planarity within {radius} m"] == pytest.approx(
+        assert features[f"planarity within {radius} m"] == pytest.approx(
             1.0, abs=0.15
         )  # one point in each cube of a fifth
-        assert found[f"scattering within {radius} m"] == pytest.approx(0.0, abs=1e-6)
-        assert found[f"verticality within {radius} m"] == pytest.approx(vertical, abs=1e-6)
+        assert features[f"scattering within {radius} m"] == pytest.approx(0.0, abs=1e-6)
+        assert features[f"verticality within {radius} m"] == pytest.approx(vertical, abs=1e-6)
 
 
 def test_a_wire_is_linear_and_a_bush_scatters() -> None:
     draw = np.random.default_rng(0)
     wire = np.column_stack([np.arange(-3, 3, 0.2), np.zeros(30), np.full(30, 8.0)])
     bush = draw.uniform(-1, 1, (400, 3)) + np.array([20, 0, 1])
-    found = surroundings(cloud(np.concatenate([wire, bush])), np.array([15, 30]))
-    assert found["linearity within 1 m"][0] == pytest.approx(1.0, abs=1e-6)
-    assert found["scattering within 1 m"][1] > 0.3
+    features = surroundings(cloud(np.concatenate([wire, bush])), np.array([15, 30]))
+    assert features["linearity within 1 m"][0] == pytest.approx(1.0, abs=1e-6)
+    assert features["scattering within 1 m"][1] > 0.3
 
 
 def test_shapes_are_those_of_a_plain_covariance() -> None:
     xyz = np.random.default_rng(1).uniform(0, 5, (60, 3))  # sparse: hardly two in a cube
-    found = surroundings(cloud(xyz), np.arange(60))
+    features = surroundings(cloud(xyz), np.arange(60))
     checked = 0
     for number, point in enumerate(xyz):
         near = xyz[np.linalg.norm(xyz - point, axis=1) <= 2.0]
@@ -62,7 +62,7 @@ def test_shapes_are_those_of_a_plain_covariance() -> None:
         values, vectors = np.linalg.eigh(np.cov(near.T, bias=True))
         low, middle, high = values
         expected = [(high - middle) / high, (middle - low) / high, low / high, 1 - abs(vectors[2, 0])]
-        got = [found[f"{name} within 2 m"][number] for name in SHAPES]
+        got = [features[f"{name} within 2 m"][number] for name in SHAPES]
         checked += np.allclose(got, expected, atol=1e-4)
     assert checked >= 45  # of 60; where two points share a cube of 40 cm one of them counts
 
@@ -70,17 +70,17 @@ def test_shapes_are_those_of_a_plain_covariance() -> None:
 def test_heights_are_those_of_all_points_above_and_below() -> None:
     ground, roof = plane("flat"), plane("flat") + np.array([0, 0, 7.0])
     xyz = np.concatenate([ground, roof])
-    found = surroundings(cloud(xyz), np.array([300, 300 + len(ground)]))
-    np.testing.assert_allclose(found["height above lowest within 1 m"], [0, 7], atol=1e-5)
-    np.testing.assert_allclose(found["height below highest within 2 m"], [7, 0], atol=1e-5)
-    np.testing.assert_allclose(found["height deviation within 2 m"], 3.5, atol=1e-5)
+    features = surroundings(cloud(xyz), np.array([300, 300 + len(ground)]))
+    np.testing.assert_allclose(features["height above lowest within 1 m"], [0, 7], atol=1e-5)
+    np.testing.assert_allclose(features["height below highest within 2 m"], [7, 0], atol=1e-5)
+    np.testing.assert_allclose(features["height deviation within 2 m"], 3.5, atol=1e-5)
 
 
 def test_a_lonely_point_and_one_without_height_have_no_shape() -> None:
     xyz = np.array([[0.0, 0, 0], [100, 0, 0], [101, 0, 0], [100, 1, 0]])
-    found = surroundings(cloud(xyz), np.array([0, 1]))
-    assert np.isnan(found["planarity within 2 m"][0]) and found["height deviation within 2 m"][0] == 0
-    assert np.isfinite(found["planarity within 2 m"][1])
+    features = surroundings(cloud(xyz), np.array([0, 1]))
+    assert np.isnan(features["planarity within 2 m"][0]) and features["height deviation within 2 m"][0] == 0
+    assert np.isfinite(features["planarity within 2 m"][1])
     xyz[0, 2] = np.nan
     assert all(np.isnan(values[0]) for values in surroundings(cloud(xyz), np.array([0])).values())
 
@@ -91,14 +91,14 @@ def test_windows_leave_absent_pixels_out() -> None:
     values[:, draw.random((12, 9)) < 0.4] = np.nan
     values[1, :8, :8] = np.nan
     sites = np.array([0, 8, 50, 58, 107])
-    found = surroundings(image(values), sites)
+    features = surroundings(image(values), sites)
     for band, name in enumerate(("B02", "B08")):
         for place, site in enumerate(sites):
             row, column = divmod(int(site), 9)
             near = values[band, max(0, row - 3) : row + 4, max(0, column - 3) : column + 4]
             known = near[np.isfinite(near)]
             expected = (known.mean(), known.std()) if len(known) else (np.nan, np.nan)
-            got = found[f"{name} mean 7×7"][place], found[f"{name} deviation 7×7"][place]
+            got = features[f"{name} mean 7×7"][place], features[f"{name} deviation 7×7"][place]
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-3)
 
 
@@ -110,6 +110,6 @@ def test_part_of_an_image_is_a_grid_with_gaps() -> None:
     values = np.arange(2 * 36.0).reshape(2, 6, 6)
     keep = torch.ones(36, dtype=torch.bool)
     keep[7] = False
-    found = surroundings(image(values).with_sites(keep), np.array([0]))
+    features = surroundings(image(values).with_sites(keep), np.array([0]))
     near = np.delete(values[0, :4, :4].ravel(), 5)
-    assert found["B02 mean 7×7"][0] == pytest.approx(near.mean())
+    assert features["B02 mean 7×7"][0] == pytest.approx(near.mean())

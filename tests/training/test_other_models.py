@@ -81,7 +81,7 @@ def test_trained_killed_resumed_scored_and_mapped(
         ("universat_small", "{}"),
     ],
 )
-def test_rivals_train_on_scenes_and_on_quantities_and_classes_of_series(
+def test_baselines_train_on_scenes_regression_and_classes_of_series(
     preset: str, series: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Maps of one date are above; the configurations (κ, m) of the file are left out by all of them."""
@@ -93,8 +93,8 @@ def test_rivals_train_on_scenes_and_on_quantities_and_classes_of_series(
         words = [f"model.preset={preset}", f"model.settings={settings}", *SMALL, data, *few, f"name={like}"]
         assert main(["train", str(CONFIG), *words, "--quiet"]) == 0
         scores = json.loads(Path(f"runs/{like}/metrics.json").read_text())["scores"]["test"]
-        wanted = {"eurosat": "macro_f1", "biomassters": "rmse", "xview2": "miou"}[like]
-        assert np.isfinite(scores[wanted]) and aio.load_model(f"runs/{like}/best").preset == preset
+        metric = {"eurosat": "macro_f1", "biomassters": "rmse", "xview2": "miou"}[like]
+        assert np.isfinite(scores[metric]) and aio.load_model(f"runs/{like}/best").preset == preset
 
 
 def test_a_unet_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,13 +102,13 @@ def test_a_unet_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["training.max_steps=60", "training.learning_rate=0.01", "training.channel_dropout={}"]
     options += ["training.save_every=60", "training.validate_every=5"]
     assert main(["train", str(CONFIG), "model.preset=unet_small", *SMALL, *options, "--quiet", "name=unet"]) == 0
-    found = json.loads(Path("runs/unet/metrics.json").read_text())
-    assert found["scores"]["test"]["miou"] > 0.6
+    metrics = json.loads(Path("runs/unet/metrics.json").read_text())
+    assert metrics["scores"]["test"]["miou"] > 0.6
 
 
 def test_what_a_unet_cannot_do_is_named() -> None:
     channels = aio.sensors.SENTINEL2.pick("B02", "B03")
-    with pytest.raises(ConfigError, match="a UNet answers at positions, but the task is classification"):
+    with pytest.raises(ConfigError, match="a UNet predicts at positions, but the task is classification"):
         aio.create_model("unet", task="classification", channels=channels)
     with pytest.raises(ConfigError, match="create it with channels="):
         aio.create_model("unet_small").preparer()

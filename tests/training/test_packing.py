@@ -25,24 +25,24 @@ TENSORS = {
 
 @pytest.mark.parametrize("name", TENSORS)
 def test_tensors_come_back_as_they_were(name: str) -> None:
-    given = TENSORS[name]
-    found = pack({"a": [given, given], "b": name}).unpack()
-    assert found["b"] == name and found["a"][0] is found["a"][1]
-    assert found["a"][0].dtype == given.dtype and torch.equal(found["a"][0], given)
+    tensor = TENSORS[name]
+    unpacked = pack({"a": [tensor, tensor], "b": name}).unpack()
+    assert unpacked["b"] == name and unpacked["a"][0] is unpacked["a"][1]
+    assert unpacked["a"][0].dtype == tensor.dtype and torch.equal(unpacked["a"][0], tensor)
 
 
 def test_what_is_found_can_be_written_to() -> None:
-    found = pack([torch.zeros(5)]).unpack()[0]
-    found += 1
-    assert float(found.sum()) == 5
+    unpacked = pack([torch.zeros(5)]).unpack()[0]
+    unpacked += 1
+    assert float(unpacked.sum()) == 5
 
 
 def test_numbers_of_16_bits_and_dates_survive() -> None:
     values = np.arange(32, dtype=np.uint16).reshape(2, 4, 4)
     atoms = aio.AtomSet.from_raster(values, SENTINEL2.pick("B02", "B03"), 10.0, "2021-07-04")
-    found = pack(atoms).unpack()
-    assert found.acquisitions[0].date == atoms.acquisitions[0].date and found.channels == atoms.channels
-    assert torch.equal(found.acquisitions[0].values.long(), atoms.acquisitions[0].values.long())
+    unpacked = pack(atoms).unpack()
+    assert unpacked.acquisitions[0].date == atoms.acquisitions[0].date and unpacked.channels == atoms.channels
+    assert torch.equal(unpacked.acquisitions[0].values.long(), atoms.acquisitions[0].values.long())
 
 
 def test_workers_change_nothing() -> None:

@@ -116,14 +116,14 @@ def test_a_cost_reaches_the_model(tmp_path: Path) -> None:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     how = {"windows": aio.PointCloudWindows(20.0), "execution": aio.Execution(progress=False)}
-    found = {}
+    values = {}
     for name, cost in (("all", Cost()), ("few", Cost(max_points=10)), ("again", Cost(max_points=10))):
         decoding = aio.Decoding(cost=cost)
         product = aio.predict_points(model, tmp_path / "in.las", tmp_path / f"{name}.las", decoding=decoding, **how)
         assert sum(product.counts.values()) == 300
-        found[name] = np.asarray(laspy.read(tmp_path / f"{name}.las").a)
-    np.testing.assert_array_equal(found["few"], found["again"])
-    assert (found["all"] != found["few"]).any()
+        values[name] = np.asarray(laspy.read(tmp_path / f"{name}.las").a)
+    np.testing.assert_array_equal(values["few"], values["again"])
+    assert (values["all"] != values["few"]).any()
     with pytest.raises(ConfigError, match="has no neighbors: of the cost, budget and max_points can be chosen"):
         decoding = aio.Decoding(cost=Cost(neighbors=3))
         aio.predict_points(model, tmp_path / "in.las", tmp_path / "x.las", decoding=decoding, **how)

@@ -1,4 +1,4 @@
-"""How long an open run trains: when it cools down, when it ends, and what its learning rate is meanwhile."""
+"""Early stopping: when a run cools down, when it ends, and what its learning rate is meanwhile."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(planning, "time", found)
-    return found
+    clock = Clock()
+    monkeypatch.setattr(planning, "time", clock)
+    return clock
 
 
 def make(every: int = 10, higher: bool = True, max_seconds: float | None = None, **settings: Any) -> OpenSchedule:
@@ -82,9 +82,9 @@ def test_no_time_is_one_step_and_a_cool_down_of_one(clock: Clock) -> None:
 
 
 def again(plan: OpenSchedule, max_seconds: float | None) -> OpenSchedule:
-    other = make(max_seconds=max_seconds)
-    other.load_state_dict(plan.state_dict())
-    return other
+    resumed = make(max_seconds=max_seconds)
+    resumed.load_state_dict(plan.state_dict())
+    return resumed
 
 
 def test_one_that_ended_goes_on_only_with_more_time(clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""The tiny preset against a logistic regression of single pixels, where no sum of bands and dates tells the class.
+"""The tiny preset against a logistic regression of single pixels, where no sum of bands and dates shows the class.
 
 This is a task built for it. On scenes like those of Sen1Floods11, xView2 and PASTIS-R, as short a training does not
 beat the regression.
@@ -18,7 +18,7 @@ from atomizer_io.training.run import train
 from atomizer_lab.baselines.pixels import fitted
 from atomizer_lab.synthetic.dataset import Synthetic
 
-SCENES, UNSEEN, SIZE = 200, 20, 16
+SCENES, HELD_OUT, SIZE = 200, 20, 16
 
 
 def trained(folder: Path, like: str, seed: int = 0) -> aio.AtomizerIO:
@@ -53,19 +53,20 @@ def trained(folder: Path, like: str, seed: int = 0) -> aio.AtomizerIO:
     return aio.AtomizerIO.from_pretrained(Path(result["folder"], "last"))
 
 
-def regression_miou(task_spec: TaskSpec, training: Synthetic, unseen: Synthetic) -> float:
-    """mIoU of a regression of single pixels on ``unseen``."""
-    return float(score(fitted(task_spec, training), unseen, progress=False)["miou"])
+def regression_miou(task_spec: TaskSpec, training: Synthetic, validation: Synthetic) -> float:
+    """mIoU of a regression of single pixels on ``validation``."""
+    return float(score(fitted(task_spec, training), validation, progress=False)["miou"])
 
 
 @pytest.mark.slow
 def test_tiny_beats_the_regression_of_pixels(tmp_path: Path) -> None:
     """Fields with one harvest a year or two, each beginning on a day of its own."""
-    training, unseen = (
-        Synthetic("season", split, size=SIZE, length=length) for split, length in (("train", SCENES), ("test", UNSEEN))
+    training, validation = (
+        Synthetic("season", split, size=SIZE, length=length)
+        for split, length in (("train", SCENES), ("test", HELD_OUT))
     )
     model = trained(tmp_path, "season")
-    ours = score(model, unseen, progress=False)["miou"]
-    theirs = regression_miou(model.task_spec, training, unseen)
+    ours = score(model, validation, progress=False)["miou"]
+    theirs = regression_miou(model.task_spec, training, validation)
     assert ours > 0.8
     assert ours > theirs + 0.3

@@ -216,8 +216,8 @@ def test_a_state_of_another_model_is_refused(settings: Path, whole: Path) -> Non
 def test_an_existing_run_is_noticed_before_anything_is_loaded(settings: Path, whole: Path) -> None:
     text = "import sys; from atomizer_io.cli import main; print(main(sys.argv[1:]), 'lightning' in sys.modules)"
     arguments = [sys.executable, "-c", text, "train", str(settings), "name=whole", "data.root=nowhere"]
-    found = subprocess.run(arguments, timeout=240, capture_output=True, text=True)
-    assert found.stdout == "2 False\n" and "holds a run already" in found.stderr
+    process = subprocess.run(arguments, timeout=240, capture_output=True, text=True)
+    assert process.stdout == "2 False\n" and "holds a run already" in process.stderr
 
 
 def test_an_unknown_preset_is_named(settings: Path) -> None:
@@ -225,7 +225,7 @@ def test_an_unknown_preset_is_named(settings: Path) -> None:
         trained(settings, "preset", "model.preset=atomizer_io_tin", "data.root=nowhere")
 
 
-def test_an_interrupt_says_how_to_go_on(
+def test_an_interrupt_explains_how_to_go_on(
     settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from atomizer_io.training import task

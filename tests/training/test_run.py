@@ -215,7 +215,7 @@ def test_a_loss_that_is_no_number_stops_with_the_samples(settings: Path) -> None
         )
 
 
-def test_a_class_that_never_occurs_is_told(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_class_that_never_occurs_is_reported(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import rasterio
 
     root = settings.parent / "dry"

@@ -103,11 +103,11 @@ def mutated(content: bytes, seed: int) -> bytes:
     chance = random.Random(seed)
     if seed % 3 == 0:
         return content[: chance.randrange(len(content))]
-    found = bytearray(content)
+    changed = bytearray(content)
     end = 8 + int.from_bytes(content[:8], "little") if seed % 3 == 1 else len(content)
     for place in chance.sample(range(end), chance.randint(1, 3)):
-        found[place] ^= chance.randint(1, 255)
-    return bytes(found)
+        changed[place] ^= chance.randint(1, 255)
+    return bytes(changed)
 
 
 @pytest.mark.parametrize("seed", range(90))

@@ -18,8 +18,8 @@ from atomizer_io.training.metrics import Scores, Scoring
 from strips import CLASSES, Strips, cloud, model_of
 
 
-def mean_answers(model: aio.AtomizerIO, dataset: Strips, name: str) -> np.ndarray:
-    """The answers for all points of a tile, window by window and averaged the long way."""
+def mean_outputs(model: aio.AtomizerIO, dataset: Strips, name: str) -> np.ndarray:
+    """The outputs for all points of a tile, window by window and averaged the long way."""
     sums, counts = np.zeros((400, model.task_spec.num_outputs)), np.zeros((400, 1))
     for sample in dataset:
         if sample.queries.whole == name:
@@ -37,19 +37,19 @@ def test_every_point_of_a_tile_counts_once_with_averaged_probabilities(tmp_path:
     model, dataset = model_of(class_names=CLASSES), Strips(tmp_path)
     confusion = np.zeros((3, 3))
     for name in dataset.names:
-        target, answers = cloud(name)[1], mean_answers(model, dataset, name).argmax(axis=1)
-        np.add.at(confusion, (target[target >= 0], answers[target >= 0]), 1)
-    found = score(model, dataset, workers=workers, progress=False)
-    assert found["positions"] == confusion.sum() < 800
+        target, outputs = cloud(name)[1], mean_outputs(model, dataset, name).argmax(axis=1)
+        np.add.at(confusion, (target[target >= 0], outputs[target >= 0]), 1)
+    scores = score(model, dataset, workers=workers, progress=False)
+    assert scores["positions"] == confusion.sum() < 800
     iou = confusion.diagonal() / (confusion.sum(0) + confusion.sum(1) - confusion.diagonal())
-    assert list(found["iou"].values()) == pytest.approx(iou) and found["miou"] == pytest.approx(iou.mean())
+    assert list(scores["iou"].values()) == pytest.approx(iou) and scores["miou"] == pytest.approx(iou.mean())
 
 
 def test_the_loss_is_that_of_the_averaged_probabilities(tmp_path: Path) -> None:
     model, dataset = model_of(scale=1.0, class_names=CLASSES), Strips(tmp_path, ["one"])
-    target, answers = cloud("one")[1], mean_answers(model, dataset, "one")
+    target, outputs = cloud("one")[1], mean_outputs(model, dataset, "one")
     known = target >= 0
-    expected = -np.log(answers[known, target[known]]).mean()
+    expected = -np.log(outputs[known, target[known]]).mean()
     assert score(model, dataset, progress=False)["loss"] == pytest.approx(expected, rel=1e-4)
 
 
@@ -60,22 +60,22 @@ def test_points_of_the_context_and_the_others_are_also_scored_apart(tmp_path: Pa
         drawn = model.preparer()(sample.atoms, sample.queries).geometry.cells[0].site_N.unique()
         assert len(drawn) == 30 < len(sample.target)
         inside |= set(sample.queries.members[drawn].tolist())
-    target, answers = cloud("one")[1], mean_answers(model, dataset, "one").argmax(axis=1)
+    target, outputs = cloud("one")[1], mean_outputs(model, dataset, "one").argmax(axis=1)
     known, context = target >= 0, np.isin(np.arange(400), list(inside))
-    found = score(model, dataset, progress=False)
+    scores = score(model, dataset, progress=False)
     for part, members in (("context", known & context), ("rest", known & ~context)):
-        t, a = target[members], answers[members]
+        t, a = target[members], outputs[members]
         iou = [((t == k) & (a == k)).sum() / ((t == k) | (a == k)).sum() for k in range(3)]
-        assert list(found[f"iou_{part}"].values()) == pytest.approx(iou)
-        assert found[f"miou_{part}"] == pytest.approx(np.mean(iou))
+        assert list(scores[f"iou_{part}"].values()) == pytest.approx(iou)
+        assert scores[f"miou_{part}"] == pytest.approx(np.mean(iou))
     assert "miou_rest" not in score(model_of(class_names=CLASSES), dataset, progress=False)
 
 
-def test_a_quantity_is_the_mean_of_the_answers(tmp_path: Path) -> None:
+def test_a_regression_is_the_mean_of_the_outputs(tmp_path: Path) -> None:
     model = model_of(task="regression", num_outputs=1, target_mean=6.0, target_std=3.0)
-    dataset = Strips(tmp_path, ["one"], quantity=True)
+    dataset = Strips(tmp_path, ["one"], regression=True)
     xyz, classes = cloud("one")
-    error = (mean_answers(model, dataset, "one")[:, 0] - xyz[:, 2])[classes >= 0]
+    error = (mean_outputs(model, dataset, "one")[:, 0] - xyz[:, 2])[classes >= 0]
     assert score(model, dataset, progress=False)["rmse"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
 
 
@@ -100,10 +100,10 @@ def test_only_one_tile_is_in_memory(tmp_path: Path) -> None:
 
 def test_windows_that_cannot_be_of_one_tile_are_refused(tmp_path: Path) -> None:
     task_spec = TaskSpec(num_outputs=3)
-    one, _, _, _, other, *_ = Strips(tmp_path)
+    one, _, _, _, second, *_ = Strips(tmp_path)
     scoring = Scoring(task_spec, Scores(task_spec))
     with pytest.raises(AtomizerError, match="one do not follow each other"):
-        for sample in (one, other, one):
+        for sample in (one, second, one):
             scoring.add([sample], torch.zeros(len(sample.target), 3))
     scoring = Scoring(task_spec, Scores(task_spec))
     scoring.add([one], torch.zeros(len(one.target), 3))

@@ -71,17 +71,17 @@ def test_the_score_of_a_tile_is_that_of_its_prediction(root: Path, tmp_path: Pat
     for name in ("d", "e"):
         before, after = root / "test" / f"{name}.laz", tmp_path / f"{name}.laz"
         aio.predict_points(tmp_path / "model", before, after, classes=aio.PointCloudClasses(codes=codes, replace=True))
-        truth, answer = (np.asarray(laspy.read(path).classification) for path in (before, after))
+        target, predicted = (np.asarray(laspy.read(path).classification) for path in (before, after))
         order = list(NAMES)
-        for code, found in zip(truth.tolist(), answer.tolist(), strict=True):
+        for code, label in zip(target.tolist(), predicted.tolist(), strict=True):
             if code in NAMES:
-                confusion[order.index(code), order.index(found)] += 1
-    found = score(model, data, progress=False)
+                confusion[order.index(code), order.index(label)] += 1
+    scores = score(model, data, progress=False)
     hits = confusion.diagonal()
-    assert found["positions"] == confusion.sum()
+    assert scores["positions"] == confusion.sum()
     iou = hits / (confusion.sum(0) + confusion.sum(1) - hits)
-    assert list(found["iou"].values()) == pytest.approx(iou.tolist())
-    assert (confusion.sum(0) > 0).sum() > 1  # more than one class is answered
+    assert list(scores["iou"].values()) == pytest.approx(iou.tolist())
+    assert (confusion.sum(0) > 0).sum() > 1  # more than one class is predicted
 
 
 def test_parts_of_windows_that_overlap_are_refused(root: Path, tmp_path: Path) -> None:

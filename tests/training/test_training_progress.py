@@ -1,4 +1,4 @@
-"""What a run says while it trains: whole lines where nobody watches, nothing when it is to be quiet."""
+"""What a run prints while it trains: whole lines where nobody watches, nothing when it is to be quiet."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Check the installation: Python, torch, compiled kernels, extras, cache folder, memory and disk; one line each.
 
 A line begins with ok, note (it works, but not as well as it could) or broken; the exit code is 1 if anything is broken.
+With --run it builds the model of a training instead, initialises it as the training would, and prints a line per stage.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -49,11 +50,16 @@ class Finding:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """``atomizer doctor`` has no options."""
+    """Add the arguments of ``atomizer doctor``."""
+    text = "YAML file of a training, and settings to change: what reaches the stages of its model before the first step"
+    parser.add_argument("--run", dest="training", nargs="+", metavar=("CONFIG", "key=value"), help=text)
 
 
 def run(args: argparse.Namespace) -> int:
     """Check one thing after the other; 1 if something that is needed is broken."""
+    if args.training:
+        print_stages(*args.training)
+        return 0
     broken = 0
     for check in CHECKS:
         for finding in check():
@@ -61,6 +67,35 @@ def run(args: argparse.Namespace) -> int:
             broken += finding.state == "broken"
     print("all is well" if not broken else f"{broken} broken: see above what to do")
     return 1 if broken else 0
+
+
+def print_stages(path: str, *changes: str) -> None:
+    """Print what reaches the stages of the model of a training, for its first batch, before the first step."""
+    import torch
+    from torch import Tensor
+
+    from atomizer_io.errors import ConfigError
+    from atomizer_io.models.atomizer.atomizer import AtomizerIO
+    from atomizer_io.models.atomizer.diagnostics import HEADER, diagnose
+    from atomizer_io.training import config
+    from atomizer_io.training.build import initialise
+    from atomizer_io.training.losses import loss_sum
+    from atomizer_io.training.run import make_loaders, prepare, repeatable
+
+    with tempfile.TemporaryDirectory() as folder, repeatable():
+        prepared = prepare(replace(config.load(path, changes), output=folder))
+        model, loader = prepared.model, make_loaders(prepared.run, prepared, 0, 1)[0]
+        if not isinstance(model, AtomizerIO):
+            raise ConfigError(f"{path} trains {model.preset or model.family}: only Atomizer-IO has these stages")
+        initialise(prepared.run, model, loader)
+        batch = next(iter(loader))
+
+    def loss(predictions: list[Tensor]) -> Tensor:
+        outputs = torch.cat(predictions) if model.task_spec.dense else torch.stack(predictions)
+        total, weight = loss_sum(outputs, batch.target(outputs.device), model.task_spec, prepared.class_weights)
+        return total / weight.clamp(min=1e-12)
+
+    print(HEADER, *diagnose(model, batch.inputs, loss), sep="\n")
 
 
 def check_python() -> list[Finding]:

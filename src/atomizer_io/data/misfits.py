@@ -259,7 +259,7 @@ def offset(bands: Sequence[Band]) -> tuple[Band, str] | None:
     """Return the darkest band, and why, where Sentinel-2 has the offset of baseline 04.00 and the training data not.
 
     With it nothing lies below 1000, the dark pixels of most bands are just above, and without it the medians fit the
-    training data better, or no worse than clouds in these explain. Fewer than three bands, or few pixels, show nothing.
+    training data better, or no worse than clouds in these explain. Three bands and some pixels are needed.
     """
     if len(bands) < 3 or not all(b.channel.sensor.startswith("sentinel2") and b.mean > 50 for b in bands):
         return None

@@ -1,4 +1,4 @@
-"""Decoding as densely as a scene needs: everywhere, or only where a few probes do not tell enough."""
+"""Decoding as densely as a scene needs: everywhere, or only where a few probes are not enough."""
 
 from atomizer_io.decoding.blocks import Sampling
 from atomizer_io.decoding.calibration import Calibration

@@ -70,7 +70,7 @@ class Choices:
         return Choices(kappas, self.budgets, neighbors, self.strategies or allowed)
 
     def costs(self) -> dict[tuple[int, int, int], OperatingPoint]:
-        """Return dense points at all costs, by how far κ, m and k have each been turned down, expensive ones first."""
+        """Return dense points at all costs, by how far κ, m and k have each been reduced, expensive ones first."""
         points = {}
         for (a, kappa), (c, k) in itertools.product(enumerate(self.atoms_per_latent), enumerate(self.neighbors)):
             budgets = self.budgets or (None, *(max(1, kappa // times) for times in TIMES[1:]))
@@ -222,16 +222,16 @@ class Search:
     def race(self, scene: Scene, blocks: Blocks) -> None:
         """Try the best strategies at the other costs that are still in the race."""
         encoded, reference = self.task.encoder(scene), self.references[scene.number]
-        for turned, point in self.costs.items():
-            if turned not in self.racing:
+        for step, point in self.costs.items():
+            if step not in self.racing:
                 continue
             predictor = encoded(point)
-            dense_Q, seen = worst(self.task.dense(predictor, blocks, reference).losses_QP), self.dense[turned]
+            dense_Q, seen = worst(self.task.dense(predictor, blocks, reference).losses_QP), self.dense[step]
             seen.append(dense_Q)
             if np.concatenate(seen).mean() > self.task.most * (1 + 2 / len(seen)):
-                self._drop(turned)
+                self._drop(step)
             else:
-                self._try(self.racing[turned], predictor, blocks, reference, dense_Q)
+                self._try(self.racing[step], predictor, blocks, reference, dense_Q)
         self._drop_expensive(max((len(seen) for seen in self.dense.values()), default=0))
 
     def begin_race(self) -> None:
@@ -244,10 +244,10 @@ class Search:
             if name not in best or self._flops(tried) < self._flops(best[name]):
                 best[name] = tried
         cheapest = sorted(best.values(), key=lambda one: (self._flops(one), one.risk()[-1]))[:RACING]
-        for turned, point in self.costs.items():
+        for step, point in self.costs.items():
             if point != self.first:
-                self.racing[turned] = [tried.at(point, self.task.most) for tried in cheapest]
-                self.dense[turned] = []
+                self.racing[step] = [tried.at(point, self.task.most) for tried in cheapest]
+                self.dense[step] = []
 
     @property
     def best(self) -> Candidate | None:
@@ -286,16 +286,16 @@ class Search:
         best = self.best
         if scenes < ENOUGH or best is None:
             return
-        for turned, several in list(self.racing.items()):
+        for step, several in list(self.racing.items()):
             if best not in several and min(tried.cheapest(self.task.most, -1) for tried in several) >= self._flops(
                 best
             ):
-                del self.racing[turned]
+                del self.racing[step]
 
-    def _drop(self, turned: tuple[int, int, int]) -> None:
-        """Leave a cost out of the race, and all that are turned down as far or further in everything."""
+    def _drop(self, step: tuple[int, int, int]) -> None:
+        """Leave a cost out of the race, and all that are reduced as far or further in everything."""
         for racing in list(self.racing):
-            if all(there >= here for there, here in zip(racing, turned, strict=True)):
+            if all(there >= here for there, here in zip(racing, step, strict=True)):
                 del self.racing[racing]
 
 

@@ -37,7 +37,7 @@ class Capabilities:
 
     ``anywhere``: it encodes a scene once and then predicts at any position, so adaptive decoding applies.
     ``cost``: the fields of :class:`Cost` that can be chosen after training.
-    ``attention``: it can tell how much attention each channel received.
+    ``attention``: it can report how much attention each channel received.
     ``new_channels``: it accepts channels that training never met, going by their wavelength.
     ``points``: it reads sites that lie on no lattice, such as LiDAR returns.
     """
@@ -55,8 +55,8 @@ class Cost:
 
     ``atoms_per_latent`` (κ) sets how many latents a scene gets and ``neighbors`` (k) how many of them a position reads;
     None leaves the model's own number. ``budget`` (m) is how many atoms of a cell are used at most, or of the scene
-    or window where a model has no cells; None uses all. ``max_points`` is how many points of a cloud become context at
-    most, the others being looked at only where a query names them; None leaves the model's own number.
+    or window where a model has no cells; None uses all. ``max_points`` is how many points of a point cloud become
+    context at most, the others being looked at only where a query names them; None leaves the model's own number.
     """
 
     atoms_per_latent: int | None = None

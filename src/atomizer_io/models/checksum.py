@@ -40,10 +40,10 @@ def save(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str],
 def stamp(path: Path) -> None:
     """Write the checksum into a file that was saved with zeros in its place."""
     with path.open("r+b") as file:
-        place = _place(file)
-        assert place is not None, f"{path} was saved without room for a checksum"
-        digits = _digits(file, place)
-        file.seek(place)
+        offset = _offset(file)
+        assert offset is not None, f"{path} was saved without room for a checksum"
+        digits = _digits(file, offset)
+        file.seek(offset)
         file.write(digits)
 
 
@@ -51,14 +51,14 @@ def matches(path: Path) -> bool | None:
     """Whether a file is as it was when it was stamped; None where it has no checksum. Its content is not read."""
     check_regular(path)
     with path.open("rb") as file:
-        place = _place(file)
-        if place is None:
+        offset = _offset(file)
+        if offset is None:
             return None
-        file.seek(place)
-        return file.read(DIGITS) == _digits(file, place)
+        file.seek(offset)
+        return file.read(DIGITS) == _digits(file, offset)
 
 
-def _place(file: BinaryIO) -> int | None:
+def _offset(file: BinaryIO) -> int | None:
     """Where the checksum stands: in the header, the length of which is in the first eight bytes."""
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
@@ -66,12 +66,12 @@ def _place(file: BinaryIO) -> int | None:
     return None if start < 0 else 8 + start + len(_FIELD)
 
 
-def _digits(file: BinaryIO, place: int) -> bytes:
+def _digits(file: BinaryIO, offset: int) -> bytes:
     """The checksum of all bytes, with zeros where it stands itself."""
     digest = hashlib.blake2b(digest_size=DIGITS // 2)
     file.seek(0)
-    digest.update(file.read(place) + b"0" * DIGITS)
-    file.seek(place + DIGITS)
+    digest.update(file.read(offset) + b"0" * DIGITS)
+    file.seek(offset + DIGITS)
     while chunk := file.read(_CHUNK):
         digest.update(chunk)
     return digest.hexdigest().encode()

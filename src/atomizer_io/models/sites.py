@@ -32,7 +32,7 @@ def nearest_anchor(positions_S2: Floats, anchors_L2: Floats) -> Ints:
 
 
 def nearest_anchors(positions_M2: Floats, anchors_L2: Floats, k: int) -> Ints:
-    """Indices (M, min(k, L)) of the ``k`` nearest anchors (paper, A_dec); ties for the last place: the lowest."""
+    """Indices (M, min(k, L)) of the ``k`` nearest anchors (paper, A_dec); ties for the last slot: the lowest index."""
     from scipy.spatial import cKDTree  # takes longer to import than most scenes to search
 
     tree, count = cKDTree(anchors_L2), len(anchors_L2)
@@ -66,7 +66,7 @@ def colocated_sites(
     """Site (M,) seen at each query, or −1: the pixel that contains it, or the nearest point within 5 cm.
 
     On the border of two pixels it is the one with the smaller y, then x, so that the order of sites does not matter; of
-    sites at the same place it is the first.
+    sites at the same position it is the first.
     """
     present, pixels = np.flatnonzero(occupied_S), min(footprint_m) > 0
     if not len(present) or not len(queries_M2):
@@ -90,7 +90,7 @@ def sites_within(
     """Sites (M, W) whose centres lie in the rectangle of ``size_M2`` around each query, −1 where there are fewer.
 
     The west and south sides belong to a rectangle. Sites come in the order of x, then y, then number; of more than
-    ``most``, those are taken whose place in that order has the least fraction when multiplied by the golden ratio: they
+    ``most``, those are taken whose index in that order has the least fraction when multiplied by the golden ratio: they
     are spread evenly, and depend on nothing else in the scene. There is at least one column.
     """
     present = np.flatnonzero(occupied_S)
@@ -165,8 +165,8 @@ def _pairs(begin_M2: Ints, end_M2: Ints, rank_S: Ints) -> tuple[Ints, Ints]:
     """Return each query of a block with each of its candidates, by rank."""
     begin, length = begin_M2.flatten(), (end_M2 - begin_M2).flatten()
     query = np.repeat(np.arange(len(begin)) // 2, length)
-    place = np.arange(len(query)) + np.repeat(begin - (np.cumsum(length) - length), length)
-    return query, rank_S[place]
+    index = np.arange(len(query)) + np.repeat(begin - (np.cumsum(length) - length), length)
+    return query, rank_S[index]
 
 
 def _nearest_on_lattice(queries_M2: Floats, sites_S2: Floats) -> Ints | None:

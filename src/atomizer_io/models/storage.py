@@ -49,11 +49,11 @@ def save(model: Model, folder: Path) -> None:
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     make_folder(folder)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=f"{SAVING}-") as place:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=f"{SAVING}-") as temporary:
         text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
-        checksum.save(tensors, Path(place, WEIGHTS), {}, of=seal.digest(text))
-        write_text(Path(place, CONFIG), text)
-        publish({Path(place, name): folder / name for name in (WEIGHTS, CONFIG)})
+        checksum.save(tensors, Path(temporary, WEIGHTS), {}, of=seal.digest(text))
+        write_text(Path(temporary, CONFIG), text)
+        publish({Path(temporary, name): folder / name for name in (WEIGHTS, CONFIG)})
 
 
 def load(source: str | Path, *, revision: str | None = None) -> Any:

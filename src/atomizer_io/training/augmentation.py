@@ -17,14 +17,14 @@ from atomizer_io.errors import ConfigError
 from atomizer_io.training.bands import observed, with_acquisitions, with_channels
 
 
-def rotated(sample: Sample, quarter_turns: int, flip: bool) -> Sample:
+def rotated(sample: Sample, quarters: int, flip: bool) -> Sample:
     """Return ``sample`` mirrored at the north–south axis if ``flip``, then rotated counter-clockwise about its origin.
 
     The queries keep their order, so the target stays as it is; they no longer fill a north-up grid.
     """
-    if not flip and not quarter_turns % 4:
+    if not flip and not quarters % 4:
         return sample
-    matrix = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64).matrix_power(quarter_turns % 4)
+    matrix = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64).matrix_power(quarters % 4)
     if flip:
         matrix = matrix @ torch.tensor([[-1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
 
@@ -35,7 +35,7 @@ def rotated(sample: Sample, quarter_turns: int, flip: bool) -> Sample:
             grids[key] = positions @ matrix.T
         return grids[key]
 
-    sideways = quarter_turns % 2 == 1
+    sideways = quarters % 2 == 1
     acquisitions = []
     for acquisition in sample.atoms:
         across, along = acquisition.footprint_m or (0.0, 0.0)

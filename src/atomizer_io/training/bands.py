@@ -19,12 +19,12 @@ Keep = Callable[[Channel], bool]
 
 def observed(atoms: AtomSet) -> list[Channel]:
     """Return the channels that have at least one atom, by sensor and name."""
-    found: dict[tuple[str, str], Channel] = {}
+    channels: dict[tuple[str, str], Channel] = {}
     for acquisition in atoms:
         for channel, seen in zip(acquisition.channels, acquisition.observed_channels().tolist(), strict=True):
             if seen:
-                found.setdefault((channel.sensor, channel.name), channel)
-    return list(found.values())
+                channels.setdefault((channel.sensor, channel.name), channel)
+    return list(channels.values())
 
 
 def kept(atoms: AtomSet, keep: Keep) -> AtomSet:
@@ -53,13 +53,13 @@ def _parts(atoms: AtomSet, keep: Keep) -> dict[int, Acquisition]:
     """Return what is left of the acquisitions by their number in ``atoms``, without those of which nothing is left."""
     if not any(keep(channel) for channel in observed(atoms)):
         return dict(enumerate(atoms))
-    found = {}
+    parts = {}
     for number, acquisition in enumerate(atoms):
         indices = [i for i, channel in enumerate(acquisition.channels) if keep(channel)]
         if indices:
             whole = len(indices) == len(acquisition.channels)
-            found[number] = acquisition if whole else acquisition.with_channels(indices)
-    return found
+            parts[number] = acquisition if whole else acquisition.with_channels(indices)
+    return parts
 
 
 SENTINELS = {"s1": ("sentinel1",), "s2": ("sentinel2", "sentinel2_l2a", "hls")}
@@ -121,11 +121,11 @@ def configuration(text: str, present: Sequence[Channel] = ()) -> Keep:
         return NAMED[plain_name(text)]
     whole = _matching(text, present)
     parts = [text] if whole else separated(text, "+,")
-    thinned = [int(found[1]) for part in parts if (found := EVERY.fullmatch(part))]
+    thinned = [int(match[1]) for part in parts if (match := EVERY.fullmatch(part))]
     away = [_chosen(part, present) for part in parts if _takes_away(part, present)]
     added = [_chosen(part, present) for part in parts if not EVERY.fullmatch(part) and not _takes_away(part, present)]
     kept = [
-        c for c in present if (not added or any(c in some for some in added)) and not any(c in some for some in away)
+        c for c in present if (not added or any(c in part for part in added)) and not any(c in part for part in away)
     ]
     for step in thinned:
         sensors = dict.fromkeys(channel.sensor for channel in kept)
@@ -145,21 +145,21 @@ def _chosen(part: str, present: Sequence[Channel]) -> list[Channel]:
     name = part.strip('"')
     if plain_name(part) in NAMED:
         return [channel for channel in present if NAMED[plain_name(part)](channel)]
-    found = _matching(name, present)
-    if not found and (match := RANGE.fullmatch(name)):
+    chosen = _matching(name, present)
+    if not chosen and (match := RANGE.fullmatch(name)):
         scale = 1e-3 if match[3].lower() == "nm" else 1.0
         low, high = float(match[1]) * scale, float(match[2]) * scale
-        found = [c for c in present if c.wavelength_um is not None and low <= c.wavelength_um <= high]
-    elif not found and (match := ONLY.fullmatch(name) or WITHOUT.fullmatch(name)):
+        chosen = [c for c in present if c.wavelength_um is not None and low <= c.wavelength_um <= high]
+    elif not chosen and (match := ONLY.fullmatch(name) or WITHOUT.fullmatch(name)):
         group = _in_group(fold(match[1]))
-        found = _matching(match[1].strip('"'), present) or [channel for channel in present if group(channel)]
-    if not found:
+        chosen = _matching(match[1].strip('"'), present) or [channel for channel in present if group(channel)]
+    if not chosen:
         sensors = {channel.sensor for channel in present}
         known = [*CONFIGURATIONS, *sensors, *(f"{s}-only" for s in sensors), *(f"no-{s}" for s in sensors)]
         hint = near_matches(name, {fold(key): key for key in (*known, *(c.name for c in present))})
         near = f"{hint} " if hint.startswith("did") else ""
         raise ConfigError(f"{part!r} matches no channel; {near}{_had(present)}")
-    return found
+    return chosen
 
 
 def _matching(name: str, present: Sequence[Channel]) -> list[Channel]:
@@ -170,8 +170,8 @@ def _matching(name: str, present: Sequence[Channel]) -> list[Channel]:
 
 
 def _of_sensor(name: str, present: Sequence[Channel]) -> list[Channel]:
-    wanted = SENTINELS.get(plain_name(name))
-    return [c for c in present if (c.sensor in wanted if wanted else plain_name(c.sensor) == plain_name(name))]
+    sensors = SENTINELS.get(plain_name(name))
+    return [c for c in present if (c.sensor in sensors if sensors else plain_name(c.sensor) == plain_name(name))]
 
 
 def _had(present: Iterable[Channel]) -> str:

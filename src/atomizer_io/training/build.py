@@ -50,50 +50,50 @@ def inspect(run: Run, train: Dataset, progress: bool = False) -> Inspection:
     samples: Iterator[Any] = (train[i] for i in order.tolist())
     shown = watched(samples, len(order), title="statistics", unit=" samples", show=progress, stay=False)
     summary = Summary()
-    found = measure(summary.watch(shown), classes=len(train.info.classes))
-    if not found.samples:
-        raise AtomizerError(f"{train!r}: none of {len(order)} training samples could be read: {found.skipped[0]}")
+    statistics = measure(summary.watch(shown), classes=len(train.info.classes))
+    if not statistics.samples:
+        raise AtomizerError(f"{train!r}: none of {len(order)} training samples could be read: {statistics.skipped[0]}")
     named = run.data.statistics not in (None, MEASURED, PUBLISHED)
-    return Inspection(Statistics.load(str(run.data.statistics)) if named else found, summary)
+    return Inspection(Statistics.load(str(run.data.statistics)) if named else statistics, summary)
 
 
-def described(run: Run, train: Dataset, found: Statistics) -> tuple[Channel, ...]:
-    """The channels with the statistics that the settings want: measured, published, or of a file that they name.
+def described(run: Run, train: Dataset, statistics: Statistics) -> tuple[Channel, ...]:
+    """The channels with the statistics of the settings: measured, published, or those of a file.
 
     Measured ones give way to published ones where there are few values, published ones to measured ones where there
     are none.
     """
     published = {(c.sensor, c.name): c for c in train.channels if c.mean is not None and c.std is not None}
-    wanted = run.data.statistics or PUBLISHED
+    source = run.data.statistics or PUBLISHED
 
     def chosen(channel: Channel, count: int) -> Channel:
-        measured = wanted not in (MEASURED, PUBLISHED) or (wanted == MEASURED and count >= FEW_VALUES and channel.std)
+        measured = source not in (MEASURED, PUBLISHED) or (source == MEASURED and count >= FEW_VALUES and channel.std)
         return channel if measured else published.get((channel.sensor, channel.name), channel)
 
-    return tuple(chosen(channel, count) for channel, count in zip(found.channels, found.counts, strict=True))
+    return tuple(chosen(channel, count) for channel, count in zip(statistics.channels, statistics.counts, strict=True))
 
 
 def notes_of(run: Run, train: Dataset, inspection: Inspection) -> list[str]:
     """Return notes on the data that somebody who starts this training should read."""
-    found = inspection.statistics
+    statistics = inspection.statistics
     notes = [
-        f"class {name!r} does not occur in the {found.samples} training samples that were inspected"
-        for name, count in zip(train.info.classes, found.classes, strict=False)
+        f"class {name!r} does not occur in the {statistics.samples} training samples that were inspected"
+        for name, count in zip(train.info.classes, statistics.classes, strict=False)
         if not count
     ]
     if inspection.summary.days and not inspection.dates:
         several = " of a sensor" if len(inspection.summary.days) > 1 else ""
         notes.append(f"all training samples{several} are of one day of the year, so dates are not used")
     published = {(c.sensor, c.name): c for c in train.channels}
-    apart = {c: by for c in found.channels if (by := far_apart(c, published.get((c.sensor, c.name))))}
+    apart = {c: by for c in statistics.channels if (by := far_apart(c, published.get((c.sensor, c.name))))}
     if apart:
-        used, other = (PUBLISHED, MEASURED) if run.data.statistics in (None, PUBLISHED) else (MEASURED, PUBLISHED)
+        used, unused = (PUBLISHED, MEASURED) if run.data.statistics in (None, PUBLISHED) else (MEASURED, PUBLISHED)
         worst = max(apart, key=lambda c: apart[c])
         both = f"{_numbers(worst)}, published {_numbers(published[worst.sensor, worst.name])}"
         notes.append(
-            f"measured and published statistics of {len(apart)} of {len(found.channels)} channels are far apart, most "
-            f"for {worst.sensor} {worst.name} ({both}); the {used} ones are used, data.statistics={other} takes the "
-            "others (`atomizer data stats` lists all)"
+            f"measured and published statistics of {len(apart)} of {len(statistics.channels)} channels are far apart, "
+            f"most for {worst.sensor} {worst.name} ({both}); the {used} ones are used, data.statistics={unused} takes "
+            "the others (`atomizer data stats` lists all)"
         )
     return notes
 
@@ -105,7 +105,7 @@ def far_apart(measured: Channel, published: Channel | None) -> float:
     ratio = (measured.std or 0.0) / published.std
     stds = max(ratio, 1 / ratio) / FAR_STD if ratio else math.inf
     means = abs(measured.mean - published.mean) / published.std / FAR_MEAN
-    return found if (found := max(stds, means)) > 1 else 0.0
+    return excess if (excess := max(stds, means)) > 1 else 0.0
 
 
 def _numbers(channel: Channel) -> str:
@@ -115,7 +115,7 @@ def _numbers(channel: Channel) -> str:
 def build(run: Run, train: Dataset, inspection: Inspection) -> Model:
     """Build the model that the settings name for the task of the data, or load the one to begin from."""
     if run.training.query_sampling != EVEN and not train.info.classes:
-        raise ConfigError("training.query_sampling: the target is a quantity, which has no classes; use even")
+        raise ConfigError("training.query_sampling: a regression target has no classes; use even")
     if run.model.start is None:
         model: Model = create_model(
             run.model.preset, task_spec=task_spec_of(run, train, inspection), **run.model.settings
@@ -152,7 +152,7 @@ def initialise(run: Run, model: Model, loader: ResumableLoader) -> None:
 
 
 def task_of(train: Dataset, inspection: Inspection) -> str:
-    """Return the task of the training data; a quantity is of scenes where the samples ask about no positions."""
+    """Return the task of the training data; a regression without queries is one of scenes."""
     task = train.info.task
     return "scene_regression" if task == "regression" and not any(inspection.summary.queries) else task
 
@@ -163,11 +163,11 @@ def inputs_of(run: Run, train: Dataset, inspection: Inspection) -> tuple[Channel
     A model that reads only channels it was made for also gets those that the dataset is known to have: a rare sensor
     need not be among the samples that were inspected.
     """
-    found = described(run, train, inspection.statistics)
+    channels = described(run, train, inspection.statistics)
     if preset(run.model.preset)[0].capabilities.new_channels:
-        return found
-    names = {(channel.sensor, channel.name) for channel in found}
-    return found + tuple(channel for channel in train.channels if (channel.sensor, channel.name) not in names)
+        return channels
+    names = {(channel.sensor, channel.name) for channel in channels}
+    return channels + tuple(channel for channel in train.channels if (channel.sensor, channel.name) not in names)
 
 
 def shows_all(run: Run, inspection: Inspection, channels: Iterable[Channel]) -> bool:
@@ -179,13 +179,14 @@ def shown_fields(run: Run, inspection: Inspection) -> tuple[str, ...]:
     """Return the site fields that a training always shows, so that nothing is learned of doing without them."""
     if run.training.point_augmentation.field_dropout:
         return ()
-    found = inspection.statistics.fields
-    return tuple(name for name in found if name in inspection.summary.fields_in_all and found[name][1] > 0)
+    fields = inspection.statistics.fields
+    return tuple(name for name in fields if name in inspection.summary.fields_in_all and fields[name][1] > 0)
 
 
 def task_spec_of(run: Run, train: Dataset, inspection: Inspection) -> TaskSpec:
-    """Return what the training data ask: task, outputs, class names, channels and statistics are theirs."""
-    info, found, channels = train.info, inspection.statistics, inputs_of(run, train, inspection)
+    """Return the task of the training data: its outputs, class names, channels and statistics."""
+    info, statistics = train.info, inspection.statistics
+    channels = inputs_of(run, train, inspection)
     task_spec = TaskSpec(
         task=task_of(train, inspection),
         num_outputs=info.num_outputs,
@@ -196,25 +197,25 @@ def task_spec_of(run: Run, train: Dataset, inspection: Inspection) -> TaskSpec:
         target_unit=info.unit,
         channels=channels,
         complete=shows_all(run, inspection, channels),
-        fields=found.fields,
+        fields=statistics.fields,
         complete_fields=shown_fields(run, inspection),
-        point_density=found.density,
+        point_density=statistics.density,
         thinning=run.training.point_augmentation.thinning,
         dates=inspection.dates,
         extent_m=info.extent_m or None,
         pixel_m=None if inspection.summary.points else inspection.summary.pixel_m,
         timesteps=tuple(sorted(inspection.summary.timesteps)),
     )
-    if task_spec.regression and found.target is not None:
-        task_spec = task_spec.replace(target_mean=found.target[0], target_std=found.target[1] or 1.0)
+    if task_spec.regression and statistics.target is not None:
+        task_spec = task_spec.replace(target_mean=statistics.target[0], target_std=statistics.target[1] or 1.0)
     return task_spec
 
 
 def costs_of(run: Run, model: Model) -> list[Cost]:
     """Return the costs of which one is drawn for each training batch: the configurations (κ, m) of the settings.
 
-    A model without κ has no cells that m could cut, so it trains at its own cost. How many points of a cloud become
-    context is not among the configurations: it is the model's own setting.
+    A model without κ has no cells that m could cut, so it trains at its own cost. How many points become context is
+    not among the configurations: it is the model's own setting.
     """
     usual = model.training_cost()
     if "atoms_per_latent" not in model.capabilities.cost or not run.training.configurations:
@@ -246,17 +247,17 @@ def started(run: Run, source: str, train: Dataset, inspection: Inspection) -> Mo
     return model.train()
 
 
-def class_weights(run: Run, train: Dataset, found: Statistics) -> Tensor | None:
-    """Return the class weights that the settings ask for, or None; what classes occur was counted in ``found``."""
-    wanted, classes = run.training.class_weights, train.info.classes
-    if wanted is None or wanted == "none":
+def class_weights(run: Run, train: Dataset, statistics: Statistics) -> Tensor | None:
+    """Return the class weights of the settings, or None; ``statistics`` has counted the classes."""
+    weighting, classes = run.training.class_weights, train.info.classes
+    if weighting is None or weighting == "none":
         return None
     if not classes:
-        raise ConfigError("training.class_weights: the target is a quantity, which has no classes")
-    if isinstance(wanted, str) and wanted in POWERS:
-        return class_weights_of_counts(found.classes[: len(classes)], POWERS[wanted])
-    if isinstance(wanted, list | tuple) and len(wanted) == len(classes):
-        return torch.tensor([float(weight) for weight in wanted])
+        raise ConfigError("training.class_weights: a regression target has no classes")
+    if isinstance(weighting, str) and weighting in POWERS:
+        return class_weights_of_counts(statistics.classes[: len(classes)], POWERS[weighting])
+    if isinstance(weighting, list | tuple) and len(weighting) == len(classes):
+        return torch.tensor([float(weight) for weight in weighting])
     raise ConfigError(
-        f"training.class_weights is {wanted!r}; use none, {', '.join(POWERS)}, or a list of {len(classes)} numbers"
+        f"training.class_weights is {weighting!r}; use none, {', '.join(POWERS)}, or a list of {len(classes)} numbers"
     )

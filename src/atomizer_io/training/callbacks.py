@@ -102,7 +102,7 @@ class SaveState(Callback):
         return {"step": self.step, "loader": self.loader.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the loader go on where the stored state says."""
+        """Let the loader go on where the stored state ends."""
         self.step, self.stored = state["step"], True
         self.loader.load_state_dict(state["loader"])
 
@@ -117,7 +117,7 @@ class SaveState(Callback):
 
 
 class FollowSchedule(Callback):
-    """Reports steps and validations to the ``schedule`` of an open run, which stops it, and times to ``timing``."""
+    """Reports steps and validations to the ``schedule`` of early stopping, which ends runs, and times to ``timing``."""
 
     def __init__(self, schedule: OpenSchedule | None, timing: Timing | None = None) -> None:
         self.schedule, self.timing, self.step, self.began = schedule, timing, 0, 0.0
@@ -173,7 +173,7 @@ class KeepModels(Callback):
     """After each validation: the model as it is (``last``) and, if its score is the best so far, ``best``.
 
     What the best score was is part of the training state, so that a resumed run goes on comparing, and so are the lines
-    of the history. The file is for readers: where it is not what the state says, because it was cut off or has
+    of the history. The file is for readers: where it differs from the state, because it was cut off or has
     validations that a resumed run makes again, it is written anew.
     """
 
@@ -184,7 +184,7 @@ class KeepModels(Callback):
         self.history: list[str] = []
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
-        """Let the history be what the state says."""
+        """Write the history of the state, where the file differs from it."""
         path, text = self.folder / HISTORY, "".join(f"{line}\n" for line in self.history)
         if trainer.is_global_zero and path.exists() and path.read_bytes() != text.encode():
             write_text(path, text) if text else path.unlink()
@@ -283,8 +283,8 @@ class Skips(Callback):
 class Progress(Callback):
     """Shows the steps of the whole run, from where it was resumed, and in their line each validation while it lasts.
 
-    Of an open run it shows how much time is left at most, and how long the score has not risen; when it cools down, the
-    steps that are left.
+    With early stopping it shows the time that is left at most and the validations without a better score; in the
+    cool-down the steps that are left.
     """
 
     def __init__(self, steps: int | None, schedule: OpenSchedule | None = None) -> None:
@@ -339,7 +339,7 @@ class Progress(Callback):
 
 
 def status(schedule: OpenSchedule) -> list[str]:
-    """Return the status of an open run: ``at most 04:10 left``, ``3 of 10 validations without a rise``."""
+    """Return the status of early stopping: ``at most 04:10 left``, ``3 of 10 validations without a rise``."""
     if schedule.begun is not None:
         return ["cooling down"]
     left, waited = schedule.seconds_left, schedule.waited

@@ -49,8 +49,8 @@ GONE_KEYS = ("training.settle", "training.settled_rate", "training.warm_start", 
 class DataSettings:
     """What is read. ``root`` may be left out for the synthetic dataset; ``options`` are those of the dataset.
 
-    ``statistics`` says by which mean and spread channels are standardised: those ``published`` for the dataset or the
-    sensor, those ``measured`` on ``measure`` training samples, or those in a file of ``atomizer data stats``.
+    ``statistics`` names the means and standard deviations by which channels are standardised: those ``published`` for
+    the dataset or the sensor, ``measured`` on ``measure`` training samples, or in a file of ``atomizer data stats``.
     ``parts`` cuts the samples for ``train``, ``val`` or ``test`` to a share of their extent (west, south, east, north
     from 0 to 1), so that one large scene can serve for all three; one number each is a share of the width, from the
     west on in the order of the uses.
@@ -83,16 +83,16 @@ class ModelSettings:
 class TrainingSettings:
     """How it is trained; the defaults are the recipe for small data. The files in ``configs`` name the paper's.
 
-    With neither ``epochs`` nor ``max_steps`` a run is open: it trains until ``patience`` validations in a row, one in
-    ``validate_steps``, raised the score by no more than ``tolerance`` (a share of the best), or until ``max_time``
-    (``hh:mm:ss``) is nearly over. Its learning rate rises over ``warmup_steps``, stays, and at the end falls to zero
-    over ``cooldown``, a share of the steps made so far. With ``epochs`` or ``max_steps`` it rises over ``warmup``, a
-    share of all steps, and falls along a cosine; ``max_time`` stops such a run cleanly, to be resumed.
+    With neither ``epochs`` nor ``max_steps`` early stopping ends a run: after ``patience`` validations in a row, one
+    in ``validate_steps``, that raised the score by no more than ``tolerance`` (a share of the best), or when
+    ``max_time`` (``hh:mm:ss``) is nearly over. Its learning rate rises over ``warmup_steps``, stays, and at the end
+    falls to zero over ``cooldown``, a share of the steps made so far. With ``epochs`` or ``max_steps`` it rises over
+    ``warmup``, a share of all steps, and falls along a cosine; ``max_time`` stops such a run cleanly, to be resumed.
 
     ``ema`` is the decay of the running mean of the weights that is validated and saved; 0 saves the weights of
     the step. ``configurations`` are the (κ, m) of which one is drawn for each batch. Validation during training uses
     the last; at the end the best κ of them on the validation data is stored with the model. Models without κ train at
-    their own cost. ``queries`` is how many positions of a sample are asked in a step; ``query_sampling`` draws them
+    their own cost. ``queries`` is how many positions of a sample are decoded in a step; ``query_sampling`` draws them
     ``even``, or as many of each of its ``classes`` as of any other. ``class_weights`` is ``none``, ``balanced``,
     ``sqrt`` or a list. ``baselines`` reports at the end what simple baselines get.
     """
@@ -115,10 +115,10 @@ class TrainingSettings:
     warmup_steps: int = 100
     cooldown: float = 0.15
     configurations: tuple[tuple[int, int], ...] = ()
-    queries: int | None = None  # None: 1000, or all where a model answers for whole maps at once
+    queries: int | None = None  # None: 1000, or all where a model predicts whole maps at once
     query_sampling: Literal["even", "classes"] = "even"
-    crop_m: float | Literal["auto"] | None = "auto"  # side of a random square of each sample; None: whole samples
-    repeat: int | None = None  # how often a sample is drawn in an epoch; None: as often as squares fit into it
+    crop_m: float | Literal["auto"] | None = "auto"  # side of a random crop of each sample; None: whole samples
+    repeat: int | None = None  # how often a sample is drawn in an epoch; None: as often as crops fit into it
     flips: bool = True
     rotations: bool = True
     channel_dropout: ChannelDropout = field(default_factory=ChannelDropout)
@@ -130,11 +130,15 @@ class TrainingSettings:
     strategy: str = "auto"
     accelerator: str = "auto"
     validate_every: int = 1  # epochs; not used where steps are counted instead
-    validate_steps: int | None = None  # None: of an open run so many that validating takes about a tenth of the time
+    validate_steps: int | None = (
+        None  # None: with early stopping so many that validating takes about a tenth of the time
+    )
     validation_samples: int | None = None  # at most so many
     save_every: int = 200  # steps between training states; one is saved after each validation as well
     loggers: tuple[str, ...] = ("csv", "tensorboard")
-    figures: int = 4  # predictions drawn per validation; of an open run after the 1st, 2nd, 4th, 8th ... and the last
+    figures: int = (
+        4  # predictions drawn per validation; with early stopping after the 1st, 2nd, 4th, 8th ... and the last
+    )
     baselines: bool = True  # where scikit-learn is installed
 
     def __post_init__(self) -> None:
@@ -149,7 +153,7 @@ class TrainingSettings:
 
     @property
     def open(self) -> bool:
-        """Whether a run finds out by itself how long it trains."""
+        """Whether a run trains until early stopping ends it."""
         return self.epochs is None and self.max_steps is None
 
 
@@ -283,23 +287,23 @@ def parse(document: dict[str, Any]) -> Run:
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(Run)
     try:
-        found = parser.instantiate(parser.parse_object(document))
+        settings = parser.instantiate(parser.parse_object(document))
     except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
         raise ConfigError(of_wrong_kind(document, str(error))) from error
-    return Run(**vars(found))
+    return Run(**vars(settings))
 
 
-def of_wrong_kind(document: dict[str, Any], said: str) -> str:
-    """Return what is wrong with a value, in words, where the parser named its key; else what the parser said."""
-    named = re.search(r'key "([\w.]+)"', said)
+def of_wrong_kind(document: dict[str, Any], message: str) -> str:
+    """Return what is wrong with a value, in words, where the parser named its key; else the parser's message."""
+    named = re.search(r'key "([\w.]+)"', message)
     kind, value = Run, document
     for part in named[1].split(".") if named else ():
         hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
         if part not in hints or not isinstance(value, dict) or part not in value:
-            return " ".join(said.replace("Parser key", "setting").split())
+            return " ".join(message.replace("Parser key", "setting").split())
         kind, value = hints[part], value[part]
     if named is None:
-        return " ".join(said.split())
+        return " ".join(message.split())
     return f"setting {named[1]} is {value!r}; it has to be {in_words(kind)}"
 
 
@@ -338,5 +342,5 @@ def _may_be_null(hint: Any) -> bool:
 
 def plain(run: Run) -> dict[str, Any]:
     """Return a run as plain values, ready for YAML or JSON."""
-    found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(run)))
-    return found
+    values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(run)))
+    return values

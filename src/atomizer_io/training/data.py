@@ -110,7 +110,7 @@ def unusable(sample: Sample) -> str | None:
     if not any(acquisition.num_atoms for acquisition in sample.atoms):
         return "there is no measurement in the part that was taken of it"
     if sample.queries is not None and not len(sample.queries):
-        return "nothing is asked in the part that was taken of it"
+        return "there is no query in the part that was taken of it"
     return None
 
 
@@ -120,7 +120,7 @@ def skipped(sample: Sample, cause: str) -> Skipped:
 
 
 def subsampled(sample: Sample, count: int | None, own: torch.Generator, sampling: str = EVEN) -> Sample:
-    """``sample`` with no more than ``count`` of the queries whose target is known, drawn as ``sampling`` says.
+    """``sample`` with no more than ``count`` of the queries whose target is known, drawn by ``sampling``.
 
     ``even``: each is as likely as any other, so the loss is on average that of all positions. ``classes``: of each
     class that occurs as many as of any other, as far as there are; the loss then counts rare classes for more than
@@ -154,7 +154,7 @@ class Collate:
     """Makes a :class:`Batch` of samples, in the workers; one of ``costs`` is drawn for each batch of a training.
 
     With the ``seed`` of a training each sample is prepared with random choices of its own, by its draw. Without one
-    nothing is random unless a budget asks for it, and then by the number of the sample.
+    nothing is random unless there is a budget, and then by the number of the sample.
     """
 
     def __init__(self, prepare: Preparer, costs: Sequence[Cost] = (Cost(),), seed: int | None = None) -> None:
@@ -203,7 +203,7 @@ class ResumableLoader(PackingLoader):
         self.draws.epoch, self.draws.first, self.draws.place = self.epoch, self.given, self.place
         for batch in super().__iter__():
             self.given, self.place = self.given + 1, self.place + 1
-            if self.given == self.draws.per_epoch:  # now, as nobody asks for what comes after the last batch
+            if self.given == self.draws.per_epoch:  # now, as nothing is requested after the last batch
                 self.epoch, self.given = self.epoch + 1, 0
             if self.place == len(self.draws):
                 self.place = 0

@@ -38,7 +38,7 @@ class Draws(Sampler[list[Draw]]):
 
     The last, incomplete batch of an epoch is left out, unless it is the only one. With fewer samples than processes
     some samples come twice, as a process without a batch would keep the others waiting. Iterating gives a round: an
-    epoch, or so many batches as ``round`` says, through as many epochs as that takes. ``epoch``, ``first`` (a batch of
+    epoch, or ``round`` batches, through as many epochs as that takes. ``epoch``, ``first`` (a batch of
     it) and ``place`` (in the round) say where to begin.
     """
 

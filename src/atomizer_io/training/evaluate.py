@@ -51,13 +51,13 @@ def evaluate(
     dataset = open_split(run, use).for_evaluation()
     compare(model, dataset, channels)
     with explained_worker_death("run it again with data.workers=0"):
-        found = {name: score(model, dataset, name, workers=run.data.workers, limit=limit, **how) for name in channels}
+        scores = {name: score(model, dataset, name, workers=run.data.workers, limit=limit, **how) for name in channels}
     return {
         "model": str(folder),
         "data": dataset.info.name,
         "split": dataset.split,
         "decoding": asdict(decoding),
-        "scores": found,
+        "scores": scores,
         "machine": machine(),
     }
 
@@ -69,8 +69,8 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
     """
     check_task(model, dataset.info)
     any_channels = model.capabilities.new_channels
-    some = few(dataset)
-    had = met(some)
+    samples = few(dataset)
+    had = met(samples)
     lacking = {}
     for name in channels:
         keep = keep_of(dataset, name)  # one that matches no channel is an error before anything is scored
@@ -85,7 +85,7 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
     fields = met_fields(dataset) if model.task_spec.complete_fields else set()
     if (text := model.task_spec.lacking_fields(fields)) is not None:
         warnings.warn(f"{dataset.info.name}, split {dataset.split}: {text}", stacklevel=2)
-    images = [image for sample in some for image in images_of(sample)]
+    images = [image for sample in samples for image in images_of(sample)]
     for text in sentences(misfits(images, model.task_spec.statistics()), {"fill": DECLARE}):
         warnings.warn(text, stacklevel=2)
     if not any_channels:
@@ -97,17 +97,17 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
 
 
 def check_task(model: Model, info: Info, task: str | None = None) -> None:
-    """Refuse data that ask for something else than the model answers; ``task`` is that of the data where it is known.
+    """Refuse data of another task than that of the model; ``task`` is that of the data where it is known.
 
-    Datasets of a quantity do not say whether they ask about positions or scenes: both are accepted without ``task``.
+    A regression dataset may be of positions or of scenes: without ``task`` both are accepted.
     """
     task_spec = model.task_spec
     tasks = {task} if task else {info.task} | ({"scene_regression"} if info.task == "regression" else set())
     if task_spec.task not in tasks:
         raise AtomizerError(f"the task of the model is {task_spec.task}, that of {info.name} is {task or info.task}")
     if info.num_outputs != task_spec.num_outputs:
-        asked = f"{len(info.classes)} classes" if info.classes else "one quantity"
-        raise AtomizerError(f"the model has {task_spec.num_outputs} outputs, {info.name} has {asked}")
+        outputs = f"{len(info.classes)} classes" if info.classes else "one regression target"
+        raise AtomizerError(f"the model has {task_spec.num_outputs} outputs, {info.name} has {outputs}")
     if info.classes and task_spec.class_names and tuple(task_spec.class_names) != tuple(info.classes):
         raise AtomizerError(
             f"the model knows the classes {listed(task_spec.class_names)}; {info.name} has {listed(info.classes)}"
@@ -135,9 +135,9 @@ def score(
     limit: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Return the scores of ``model`` over a dataset, with the channels of one configuration, read out as chosen.
+    """Return the scores of ``model`` over a dataset, with the channels of one configuration, decoded by ``decoding``.
 
-    Where a strategy decodes fewer positions than all, ``asked`` is their share.
+    The share of positions that were decoded is added where it is not all of them.
     """
     samples = EvaluationSamples(dataset, keep_of(dataset, channels), channels, limit)
     decoder = BatchDecoder(model, decoding)
@@ -153,7 +153,7 @@ def score(
     scoring.finish()
     result = scores.compute()
     if decoder.share is not None:
-        result["asked"] = decoder.share
+        result["asked"] = decoder.share  # old name
     return {**result, "skipped": skipped} if skipped else result
 
 
@@ -177,10 +177,10 @@ def few(dataset: Dataset) -> list[Sample]:
 
 def met(samples: Iterable[Sample]) -> list[Channel]:
     """The channels of some samples."""
-    found: dict[tuple[str, str], Channel] = {}
+    channels: dict[tuple[str, str], Channel] = {}
     for sample in samples:
-        found |= {(c.sensor, c.name): c for c in observed(sample.atoms) if (c.sensor, c.name) not in found}
-    return list(found.values())
+        channels |= {(c.sensor, c.name): c for c in observed(sample.atoms) if (c.sensor, c.name) not in channels}
+    return list(channels.values())
 
 
 def met_fields(dataset: Dataset) -> set[str]:
@@ -194,9 +194,9 @@ def met_fields(dataset: Dataset) -> set[str]:
     return summary.fields_in_all & varying_fields(parts)
 
 
-def table(found: dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """Return the scores as text: a row per configuration, and the classes below."""
-    rows = found["scores"]
+    rows = result["scores"]
     first = next(iter(rows.values()))
     numbers = [{name: value for name, value in row.items() if isinstance(value, float)} for row in rows.values()]
     names = list(dict.fromkeys(name for row in numbers for name in row))

@@ -120,8 +120,8 @@ class PointChange:
         echo = None if self.returns is None else points.site_fields.get(ZERO_FOR[self.returns])
         if echo is None:
             return every
-        found = ~(echo > 0)
-        return found if int(found.sum()) >= FEW else every
+        matching = ~(echo > 0)
+        return matching if int(matching.sum()) >= FEW else every
 
     def __call__(self, points: Acquisition) -> Acquisition:
         """Return all points at other heights, with other intensities and echoes."""

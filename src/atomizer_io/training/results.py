@@ -34,7 +34,7 @@ FEW = 4  # validations: of fewer no trend is reported
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A run whose steps are made, as far as there was time for them; only an open run has a ``schedule``."""
+    """A run whose steps are made, as far as there was time; only one with early stopping has a ``schedule``."""
 
     run: Run
     folder: Path
@@ -111,7 +111,7 @@ def read_curve(history: Path, name: str) -> list[tuple[int, float]]:
 def judge_curve(run: Run, history: Path, task_spec: TaskSpec, schedule: OpenSchedule | None) -> dict[str, Any] | None:
     """Print and return whether the score was still getting better; None where nothing was validated.
 
-    What a cool-down adds is no evidence for that, so an open run is judged by what came before.
+    What a cool-down adds is no evidence for that, so a run with early stopping is judged by what came before.
     """
     name, higher = main_score(task_spec), not task_spec.regression
     points = read_curve(history, name)
@@ -184,7 +184,7 @@ def compare(
     if not run.training.baselines or not scores:
         return None
     if importlib.util.find_spec("sklearn") is None:
-        print("note: no baselines to compare with: pip install 'atomizer-io[rivals]', or training.baselines=false")
+        print("note: no baselines to compare with: pip install 'atomizer-io[baselines]', or training.baselines=false")
         return None
     from atomizer_io.training.baselines import Baselines
 

@@ -81,13 +81,13 @@ def prepare(run: Run, *, resume: bool = False, progress: bool = False) -> Prepar
 
 
 def train(run: Run, *, resume: bool = False, progress: bool = True, began_s: float | None = None) -> dict[str, Any]:
-    """Train as ``run`` says; returns what ``metrics.json`` holds. Its time counts from ``began_s``, or from now on."""
+    """Train by the settings ``run``; return the content of ``metrics.json``. Time counts from ``began_s``, or now."""
     began_s = time.monotonic() if began_s is None else began_s
     folder.check_folder(run, resume)
     t = run.training
     if t.open and t.max_time is None and run.data.val is None:
         raise ConfigError(
-            "nothing says how long to train: without validation data (data.val) a run needs --max-time, "
+            "there is no limit of training: without validation data (data.val) a run needs --max-time, "
             "training.epochs or training.max_steps"
         )
     timing = Timing(began_s, seconds_of(t.max_time))
@@ -114,7 +114,7 @@ def explained_resume(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def repeatable() -> Iterator[None]:
-    """Sum in a fixed order within this context: threads that add to one number take turns as it happens otherwise.
+    """Sum in a fixed order within this context: otherwise threads add to one number in any order.
 
     An operation of an accelerator that has no such order is used as it is.
     """

@@ -35,7 +35,7 @@ def cosine(step: int, steps: int, warmup: float = 0.05) -> float:
 
 
 class OpenSchedule:
-    """Decides after each step and validation of an open run how it goes on; ``higher`` scores are better, or lower.
+    """Early stopping: decides after each step and validation how a run goes on; ``higher`` scores are better, or lower.
 
     ``every`` is the number of steps between validations. ``begun`` is the step at which the cool-down of ``length``
     steps began, because of ``reason``. ``max_seconds`` counts all sessions of a run that was stopped and resumed, from
@@ -149,7 +149,7 @@ class OpenSchedule:
 def validation_interval(
     model: Model, training: TrainingSamples, draws: Draws, collate: Collate, validation: EvaluationSamples
 ) -> int:
-    """Return after how many batches an open run validates, so that validations take about a tenth of the time.
+    """Return the batches between validations of early stopping, which then take about a tenth of the time.
 
     FLOPs are counted, not seconds, so that two runs with one seed validate after the same steps on any machine.
     """

@@ -58,12 +58,12 @@ def read(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
-            found = _restored(json.loads(file.metadata()["structure"]), tensors)
+            state = _restored(json.loads(file.metadata()["structure"]), tensors)
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(path) from error
-    if not isinstance(found, dict):
+    if not isinstance(state, dict):
         raise _damaged(path)
-    return found
+    return state
 
 
 def verify(path: Path) -> None:
@@ -102,7 +102,7 @@ def _damaged(path: Path) -> DataError:
 def _plain(value: Any, key: str, tensors: dict[str, Tensor], path: Path) -> Any:
     """``value`` as JSON can hold it; tensors go into ``tensors`` under a number and ``key``.
 
-    The number tells ``{"a.b": …}`` from ``{"a": {"b": …}}``, which have the same ``key``. JSON has neither
+    The number distinguishes ``{"a.b": …}`` from ``{"a": {"b": …}}``, which have the same ``key``. JSON has neither
     tuples nor keys that are numbers, so these and tensors are written as ``{kind: content}``.
     """
     if type(value) in PLAIN:

@@ -68,7 +68,7 @@ class Timing:
         return time.monotonic() - self.began_s > self.limit_s - min(ending, MOST_CLOSING * self.limit_s)
 
     def over(self, seconds: float | None = None) -> bool:
-        """Whether all time has passed; ``seconds`` are those of all sessions of an open run, by default of this one."""
+        """Whether all time has passed; ``seconds`` are those of all sessions, by default of this one."""
         taken = time.monotonic() - self.began_s if seconds is None else seconds
         return self.limit_s is not None and taken > self.limit_s
 

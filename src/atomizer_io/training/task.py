@@ -71,7 +71,7 @@ def loggers(run: Run, folder: Path) -> list[Any]:
 
 
 class Task(lightning.LightningModule):
-    """Trains ``model`` as ``training`` says; ``rate`` gives the factor of the learning rate at a step (from 0).
+    """Trains ``model`` by the settings ``training``; ``rate`` gives the factor of the learning rate at a step (from 0).
 
     The EMA of the weights, if there is one, takes their place while the model is validated, and from the end of
     training on.

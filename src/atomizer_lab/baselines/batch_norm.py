@@ -1,6 +1,6 @@
 """Batch normalisation that also trains on one value per channel, which a batch of one small image leaves.
 
-A single value has no spread, so it is normalised by the running statistics, as in evaluation.
+A single value has no standard deviation, so it is normalised by the running statistics, as in evaluation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counting the operations of a network by running it without numbers."""
+"""Counting the FLOPs of a network by running it on tensors without values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def counted(module: nn.Module, *inputs: Tensor) -> float:
-    """Return the operations of ``module(*inputs)``; a multiply-add counts as two.
+    """Return the FLOPs of ``module(*inputs)``; a multiply-add counts as two.
 
     It runs on the meta device: nothing is computed there, and attention is counted, which it is not on a CPU.
     """

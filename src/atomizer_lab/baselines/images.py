@@ -1,4 +1,4 @@
-"""What models of images share: loader workers rasterise scenes, and images of one size are answered together.
+"""What models of images share: loader workers rasterise scenes, and images of one size form a batch.
 
 Shapes: B images, T dates, C channels of the task specification, H × W pixels, M queries.
 """
@@ -43,7 +43,7 @@ class ToImage:
     ``gsd_m`` is the pixel size (None: that of the finest raster). Sides become multiples of ``multiple`` and at least
     ``least`` pixels by zeros on the right and below. ``dates`` is None for as many as there are, 1 for their mean, or
     how many the model was made for: of a scene with fewer, the absent ones are zero, and more are an error.
-    ``timesteps`` are the numbers of the dates of the training data, where they have any (:meth:`places`).
+    ``timesteps`` are the numbers of the dates of the training data, where they have any (:meth:`slots`).
     """
 
     channels: tuple[Channel, ...]
@@ -72,21 +72,21 @@ class ToImage:
             return scene.mean_over_time()[None]
         if self.dates is None:
             return scene.values_TCHW
-        found, *size = scene.values_TCHW.shape
-        if found > self.dates:
+        count, *size = scene.values_TCHW.shape
+        if count > self.dates:
             raise ConfigError(
-                f"a scene has {found} dates, but the model was made for {self.dates}: give it fewer, or make a model "
-                f"with num_dates={found}"
+                f"a scene has {count} dates, but the model was made for {self.dates}: give it fewer, or make a model "
+                f"with num_dates={count}"
             )
         dated_TCHW = torch.zeros(self.dates, *size)
-        dated_TCHW[self.places(scene)] = scene.values_TCHW
+        dated_TCHW[self.slots(scene)] = scene.values_TCHW
         return dated_TCHW
 
-    def places(self, scene: RasterisedScene) -> list[int]:
-        """Return the place of each date of a scene among those that the model was made for.
+    def slots(self, scene: RasterisedScene) -> list[int]:
+        """Return the slot of each date of a scene among the dates that the model was made for.
 
         Where the training data number their time steps, and the model takes as many, it is that of the same number.
-        Elsewhere nothing tells which date is absent: dates come in their order, and the last places stay empty.
+        Elsewhere it is unknown which date is absent: dates come in their order, and the last slots stay empty.
         """
         if scene.timesteps is None or len(self.timesteps) != self.dates:
             return list(range(len(scene.values_TCHW)))
@@ -103,14 +103,14 @@ class ToImage:
 
 
 class ImageModel(Configured, abc.ABC):
-    """A model that answers for images, those of one size together."""
+    """A model of images, which predicts for those of one size as a batch."""
 
     least_side_px = 128
     whole_maps = True
 
     @abc.abstractmethod
     def network(self) -> nn.Module:
-        """Return the part that answers for images: (B, outputs, H, W) for dense tasks, (B, outputs) for scenes."""
+        """Return the network, whose outputs are (B, outputs, H, W) for dense tasks, (B, outputs) for scenes."""
 
     def arguments(self, images: Sequence[Image]) -> tuple[Tensor, ...]:
         """Return what the network takes for images of one size: values (B, T, C, H, W)."""
@@ -118,22 +118,22 @@ class ImageModel(Configured, abc.ABC):
 
     def predict(self, inputs: Sequence[Image]) -> list[Tensor]:
         """Return the output for each scene, or at the pixel of each query."""
-        answers: list[Tensor] = [torch.empty(0)] * len(inputs)
+        outputs: list[Tensor] = [torch.empty(0)] * len(inputs)
         sizes: dict[torch.Size, list[int]] = {}
         for number, image in enumerate(inputs):
             sizes.setdefault(image.values_TCHW.shape, []).append(number)
         weight = next(self.parameters())
         for numbers in sizes.values():
-            given = self.arguments([inputs[number] for number in numbers])
-            moved = (a.to(weight.device, weight.dtype if a.is_floating_point() else None) for a in given)
+            arguments = self.arguments([inputs[number] for number in numbers])
+            moved = (a.to(weight.device, weight.dtype if a.is_floating_point() else None) for a in arguments)
             for number, out in zip(numbers, self.network()(*moved), strict=True):
                 pixel_M = inputs[number].pixel_M
-                found = out if pixel_M is None else out.flatten(1).T[pixel_M.to(out.device)]
-                answers[number] = in_units(found, self.task_spec)
-        return answers
+                output_MC = out if pixel_M is None else out.flatten(1).T[pixel_M.to(out.device)]
+                outputs[number] = in_units(output_MC, self.task_spec)
+        return outputs
 
     def flops(self, inputs: Sequence[Image]) -> float:
-        """Return the operations of convolutions, matrix products and attention, by running without numbers."""
+        """Return the FLOPs of convolutions, matrix products and attention, counted on tensors without values."""
         return sum(counted(self.network(), *self.arguments([image])) for image in inputs)
 
     def check_channels(self) -> tuple[Channel, ...]:

@@ -181,5 +181,5 @@ def described(channels: Iterable[Channel], known: Iterable[Channel]) -> list[Cha
 
 
 def days_of(scene: RasterisedScene, dates: bool) -> Tensor:
-    """Return the day of each time step; where days are unknown or ``dates`` says that none count, the step's number."""
+    """Return the day of each time step; its number where days are unknown or without ``dates``."""
     return scene.day_T if dates and scene.day_T.isfinite().all() else torch.arange(len(scene.day_T)).float()

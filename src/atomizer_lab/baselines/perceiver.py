@@ -1,8 +1,8 @@
-"""Perceiver-IO: a fixed set of learned latents reads all atoms, talks, and answers queries.
+"""Perceiver-IO: learned latents attend to all atoms, then to each other; queries attend to the latents.
 
-It reads the tokens of Atomizer-IO with the absolute position of the atom beside them. All latents attend to all atoms,
-block by block, so that memory does not grow with the scene. A query is the encoding of its position; where the model
-is made for clouds, also the token of the point that it looks at, as a wire and the ground below share their position.
+Its tokens are those of Atomizer-IO, concatenated with the absolute position of the atom. All latents attend to all
+atoms, block by block, so that memory does not grow with the scene. A query is the encoding of its position; where the
+model is made for point clouds, also the token of the point at the query, as a wire and the ground below share theirs.
 
 Shapes: B scenes, L latents, D width.
 """
@@ -33,7 +33,7 @@ TOGETHER = 64  # scenes or windows whose latents are processed together
 
 
 class PerceiverIO(Configured):
-    """The generic rival of the paper: it knows what atoms are, but has no place for where they are but their tokens."""
+    """The generic baseline of the paper: positions are in the tokens only, not in its latents."""
 
     family = "perceiver_io"
     Settings = PerceiverSettings
@@ -64,12 +64,12 @@ class PerceiverIO(Configured):
 
     @classmethod
     def adapted(cls, task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with the scale of positions and what tokens have to describe; clouds get point tokens."""
-        found: dict[str, Any] = {} if task_spec.extent_m is None else {"position_scale_m": task_spec.extent_m / 2}
+        """Return ``settings`` with the scale of positions and what tokens describe; point clouds get point tokens."""
+        changes: dict[str, Any] = {} if task_spec.extent_m is None else {"position_scale_m": task_spec.extent_m / 2}
         sensors = {channel.sensor for channel in task_spec.channels}
         if task_spec.point_density is not None or LIDAR.channels[0].sensor in sensors:
-            found["point_tokens"] = True
-        return {**found, **describing(task_spec, settings)}
+            changes["point_tokens"] = True
+        return {**changes, **describing(task_spec, settings)}
 
     def keep_cost(self, cost: Cost) -> None:
         """Make these counts the model's own; None leaves a count as it is."""
@@ -101,14 +101,14 @@ class PerceiverIO(Configured):
         return None if pixels is None or pixel_m is None or not self.task_spec.dense else pixels * pixel_m
 
     def predict(self, inputs: Sequence[PerceiverInput | PerceiverWindows]) -> list[Tensor]:
-        """Return the answers for prepared scenes; the latents of some at a time are processed together."""
+        """Return the outputs for prepared scenes; latents are processed in batches of :data:`TOGETHER`."""
         parts = [part for scene in inputs for part in scene.parts]
         groups = [parts[first : first + TOGETHER] for first in range(0, len(parts), TOGETHER)]
-        answers = iter([answer for some in groups for answer in self.answer_parts(some)])
-        return [scene.joined([next(answers) for _ in scene.parts]) for scene in inputs]
+        outputs = iter([output for group in groups for output in self.predict_parts(group)])
+        return [scene.joined([next(outputs) for _ in scene.parts]) for scene in inputs]
 
-    def answer_parts(self, inputs: Sequence[PerceiverInput]) -> list[Tensor]:
-        """Return the answers for what is read at once."""
+    def predict_parts(self, inputs: Sequence[PerceiverInput]) -> list[Tensor]:
+        """Return the outputs for scenes or windows that are read in one batch."""
         scenes = [replace(scene, atoms=scene.atoms.to(self.device)) for scene in inputs]
         h_BLD = torch.stack([self.reader(scene, self.tokenizer) for scene in scenes])
         for attention, feedforward in zip(self.attentions, self.feedforwards, strict=True):
@@ -121,7 +121,7 @@ class PerceiverIO(Configured):
         return [in_units(self.decoder(h_LD, scene, self.tokenizer), self.task_spec) for h_LD, scene in pairs]
 
     def flops(self, inputs: Sequence[PerceiverInput | PerceiverWindows]) -> float:
-        """Return the operations of all matrix products."""
+        """Return the FLOPs of all matrix products."""
         return 2.0 * sum(multiplications(self, part) for scene in inputs for part in scene.parts)
 
 

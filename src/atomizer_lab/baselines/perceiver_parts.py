@@ -52,8 +52,8 @@ class PerceiverSettings:
     max_points: int | None = None
 
     def __post_init__(self) -> None:
-        given = (field if isinstance(field, SiteField) else SiteField(**field) for field in self.site_fields)
-        object.__setattr__(self, "site_fields", tuple(given))  # plain values where they come from a file
+        fields = (field if isinstance(field, SiteField) else SiteField(**field) for field in self.site_fields)
+        object.__setattr__(self, "site_fields", tuple(fields))  # plain values where they come from a file
         for name in ("latents", "width", "depth", "heads", "head_dim", "position_frequencies"):
             check_count(name, getattr(self, name))
         for name in ("window_px", "budget", "max_points"):
@@ -199,26 +199,26 @@ class Decoder(nn.Module):
         )
 
     def forward(self, h_LD: Tensor, scene: PerceiverInput, tokenizer: Tokenizer) -> Tensor:
-        """Return the raw answers (M, outputs) at the queries of a scene, computed in blocks."""
+        """Return the logits (M, outputs) at the queries of a scene, computed in blocks."""
         assert scene.queries_M2 is not None
         heads = (self.chosen.heads, self.chosen.head_dim)
         key_HLE, value_HLE = self.key_value(self.latent_norm(h_LD)).unflatten(1, (2, *heads)).permute(1, 2, 0, 3)
         count, size, keeping = len(scene.queries_M2), self.query_bytes(scene), Keeping()
         step = rows_at_once(size, h_LD.device)
 
-        def answer(key_HLE: Tensor, value_HLE: Tensor, rows: slice) -> Tensor:
-            return self.answer(key_HLE, value_HLE, scene, rows, tokenizer)
+        def decode(key_HLE: Tensor, value_HLE: Tensor, rows: slice) -> Tensor:
+            return self.logits(key_HLE, value_HLE, scene, rows, tokenizer)
 
-        answers = []
-        for first in range(0, max(count, 1), step):  # one, empty, where nothing is asked
+        blocks = []
+        for first in range(0, max(count, 1), step):  # without queries one block, which is empty
             rows = slice(first, min(first + step, count))
-            answers.append(keeping.run(answer, key_HLE, value_HLE, rows, size=size * (rows.stop - first)))
-        return answers[0] if len(answers) == 1 else torch.cat(answers)
+            blocks.append(keeping.run(decode, key_HLE, value_HLE, rows, size=size * (rows.stop - first)))
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
 
-    def answer(
+    def logits(
         self, key_HLE: Tensor, value_HLE: Tensor, scene: PerceiverInput, rows: slice, tokenizer: Tokenizer
     ) -> Tensor:
-        """Return the raw answers (M, outputs) at some of the queries."""
+        """Return the logits (M, outputs) at the queries of ``rows``."""
         assert scene.queries_M2 is not None
         features_MF = self.chosen.position_features(scene.queries_M2[rows], tokenizer.exact)
         q_MD = self.position(features_MF.to(self.position.weight))
@@ -227,8 +227,8 @@ class Decoder(nn.Module):
         query_HME = self.query(self.norm(q_MD)).unflatten(1, (self.chosen.heads, self.chosen.head_dim)).transpose(0, 1)
         attended_HME = scaled_dot_product_attention(query_HME[None], key_HLE[None], value_HLE[None])[0]
         q_MD = q_MD + self.out(attended_HME.transpose(0, 1).flatten(1))
-        answer_MC: Tensor = self.head(q_MD + self.feedforward(q_MD))
-        return answer_MC
+        logits_MC: Tensor = self.head(q_MD + self.feedforward(q_MD))
+        return logits_MC
 
     def query_bytes(self, scene: PerceiverInput) -> int:
         """What one query takes on its way, roughly: about twice the hidden features of the layers."""

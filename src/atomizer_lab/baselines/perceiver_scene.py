@@ -1,6 +1,6 @@
 """What Perceiver-IO reads of a scene, and what its queries look at: everything that needs no weights.
 
-A position means something to it only where training had positions, so a model that was trained on squares reads larger
+A position means something to it only where training had positions, so a model that was trained on crops reads larger
 scenes in windows of their size, each on its own (see :mod:`.perceiver_windows`).
 
 Shapes: P sites, C channels of an acquisition, M queries, A acquisitions, n atoms of a block, F features.
@@ -54,11 +54,11 @@ class PerceiverInput:
 
     def blocks(self, size: int) -> list[Block]:
         """Return the atoms in blocks of at most ``size``; a block may hold invalid ones, which are left out later."""
-        found = []
+        blocks = []
         for number, (acquisition, used) in enumerate(zip(self.atoms, self.used, strict=True)):
             count = acquisition.values.numel() if used is None else len(used)
-            found += [Block(number, first, min(first + size, count)) for first in range(0, count, size)]
-        return found
+            blocks += [Block(number, first, min(first + size, count)) for first in range(0, count, size)]
+        return blocks
 
     @property
     def num_atoms(self) -> int:
@@ -76,22 +76,22 @@ class PerceiverInput:
         """What is read one by one: the scene itself."""
         return (self,)
 
-    def joined(self, answers: Sequence[Tensor]) -> Tensor:
-        """Return the answers for the scene from those for its parts."""
-        return answers[0]
+    def joined(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Return the outputs for the scene from those for its parts."""
+        return outputs[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PerceiverWindows:
-    """A scene in windows that are read one by one; ``rows`` are the numbers of the queries that each window answers."""
+    """A scene in windows that are read one by one; ``rows`` are the numbers of the queries that each decodes."""
 
     parts: tuple[PerceiverInput, ...]
     rows: tuple[Tensor, ...]
 
-    def joined(self, answers: Sequence[Tensor]) -> Tensor:
-        """Return the answers (M, outputs) in the order of the queries from those of the windows."""
-        order_M = torch.cat(self.rows).argsort().to(answers[0].device)
-        return torch.cat(list(answers))[order_M]
+    def joined(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Return the outputs (M, outputs) in the order of the queries from those of the windows."""
+        order_M = torch.cat(self.rows).argsort().to(outputs[0].device)
+        return torch.cat(list(outputs))[order_M]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class PerceiverPreparer:
     ) -> PerceiverInput | PerceiverWindows:
         """Draw at most ``cost.max_points`` points, then ``cost.budget`` atoms; without a generator the same each time.
 
-        Points that are not drawn can still be asked and seen. A window has a budget of its own.
+        Points that are not drawn can still be queried and looked at. A window has a budget of its own.
         """
         check_scene(atoms, 0)
         drawing = torch.Generator().manual_seed(SEED) if generator is None else generator
@@ -204,18 +204,18 @@ def _valid(acquisition: Acquisition, index: Tensor) -> Tensor:
 def checked(positions: Tensor, center_2: Tensor, extent_m: float) -> Tensor:
     """Return positions (M, 2) relative to the scene's centre; refuse those that are not finite or far away."""
     try:
-        given = metres(positions, "positions")
+        position_M2 = metres(positions, "positions")
     except AtomsError as error:
         raise QueryError(str(error)) from None
-    if given.ndim != 2 or given.shape[1] != 2:
-        raise QueryError(f"positions have shape {tuple(given.shape)}, expected (queries, 2): x, y in metres")
-    queries_M2 = given - center_2
+    if position_M2.ndim != 2 or position_M2.shape[1] != 2:
+        raise QueryError(f"positions have shape {tuple(position_M2.shape)}, expected (queries, 2): x, y in metres")
+    queries_M2 = position_M2 - center_2
     distance_M = queries_M2.abs().amax(dim=1)
     strange = ~(distance_M <= max(1.5 * extent_m, FAR_M))
     if bool(strange.any()):
         first = int(strange.nonzero()[0])
         raise QueryError(
-            f"query {first} is at {given[first].tolist()}, but the scene is {extent_m:g} m wide around "
+            f"query {first} is at {position_M2[first].tolist()}, but the scene is {extent_m:g} m wide around "
             f"{center_2.tolist()}: positions are finite metres in the frame of the atoms"
         )
     return queries_M2
@@ -229,14 +229,14 @@ def points_at(queries_M2: Tensor, atoms: AtomSet, center_2: Tensor, named: Mappi
     unknown = [number for number in named if not 0 <= number < len(atoms)]
     if unknown:
         raise QueryError(f"sites are given for acquisition {unknown[0]}, but the scene has {len(atoms)} acquisitions")
-    found_MA = torch.full((len(queries_M2), len(atoms)), -1)
+    site_MA = torch.full((len(queries_M2), len(atoms)), -1)
     for number, acquisition in enumerate(atoms):
         if not of_points(acquisition):
             continue
         if number not in named:
             where = (acquisition.positions - center_2).numpy()
-            found = colocated_sites(queries_M2.numpy(), where, acquisition.occupied().cpu().numpy(), (0.0, 0.0))
-            found_MA[:, number] = torch.from_numpy(found)
+            nearest_M = colocated_sites(queries_M2.numpy(), where, acquisition.occupied().cpu().numpy(), (0.0, 0.0))
+            site_MA[:, number] = torch.from_numpy(nearest_M)
             continue
         site_M, count = torch.as_tensor(named[number]).to("cpu", torch.long), len(acquisition.positions)
         if site_M.shape != (len(queries_M2),):
@@ -247,5 +247,5 @@ def points_at(queries_M2: Tensor, atoms: AtomSet, center_2: Tensor, named: Mappi
         wrong = site_M[(site_M < -1) | (site_M >= count)]
         if len(wrong):
             raise QueryError(f"site {int(wrong[0])} of acquisition {number} does not exist: it has {count} (−1: none)")
-        found_MA[:, number] = site_M
-    return found_MA
+        site_MA[:, number] = site_M
+    return site_MA

@@ -1,7 +1,7 @@
-"""Windows in which Perceiver-IO reads a map that is wider than the squares it learned on.
+"""Windows in which Perceiver-IO reads a map that is wider than the crops it was trained on.
 
 Windows lie on a lattice that covers the scene, and overlap where its width is no multiple of theirs. A window holds the
-sites whose centres lie in it, as the squares of training do, and answers the queries that are nearest to its middle.
+sites whose centres lie in it, as the crops of training do, and decodes the queries that are nearest to its middle.
 
 Shapes: P sites, M queries, W windows.
 """
@@ -83,16 +83,16 @@ class Lattice:
         """Return the observed sites of an acquisition in each window that has any, in their order."""
         site_P = acquisition.occupied().cpu().nonzero()[:, 0]
         where_P2 = acquisition.positions[site_P]
-        found = {}
+        sites = {}
         for column, of_column in enumerate(self.columns.inside(where_P2[:, 0])):
             for row, of_row in enumerate(self.rows.inside(where_P2[of_column, 1])):
                 if len(of_row):
-                    found[column * len(self.rows) + row] = site_P[of_column[of_row]].sort().values
-        return found
+                    sites[column * len(self.rows) + row] = site_P[of_column[of_row]].sort().values
+        return sites
 
 
 def cut(atoms: AtomSet, where_M2: Tensor, lattice: Lattice) -> list[tuple[AtomSet, Tensor]]:
-    """Return what each window shows, and which of the queries at ``where_M2`` it answers, where there are any.
+    """Return the atoms of each window, and which of the queries at ``where_M2`` it decodes, where there are any.
 
     Queries whose own window shows nothing go to the nearest one that does.
     """
@@ -103,7 +103,7 @@ def cut(atoms: AtomSet, where_M2: Tensor, lattice: Lattice) -> list[tuple[AtomSe
         if key not in grids:
             grids[key] = lattice.sites(part)
         sites.append(grids[key])
-    shown_W = torch.tensor(sorted({window for found in sites for window in found}))
+    shown_W = torch.tensor(sorted({window for by_window in sites for window in by_window}))
     window_M = lattice.nearest(where_M2)
     blind_M = ~torch.isin(window_M, shown_W)
     if bool(blind_M.any()):
@@ -111,14 +111,14 @@ def cut(atoms: AtomSet, where_M2: Tensor, lattice: Lattice) -> list[tuple[AtomSe
 
         _, nearest = KDTree(lattice.middles(shown_W).numpy()).query(lattice.middles(window_M[blind_M]).numpy())
         window_M[blind_M] = shown_W[torch.from_numpy(nearest)]
-    if not len(window_M):  # nothing is asked, of the first
+    if not len(window_M):  # no queries: the first window, with none
         return [(_part(atoms, sites, int(shown_W[0])), torch.arange(0))]
-    asked_W, count_W = window_M.unique(return_counts=True)
+    queried_W, count_W = window_M.unique(return_counts=True)
     rows = window_M.argsort(stable=True).split(count_W.tolist())
-    return [(_part(atoms, sites, window), row) for window, row in zip(asked_W.tolist(), rows, strict=True)]
+    return [(_part(atoms, sites, window), row) for window, row in zip(queried_W.tolist(), rows, strict=True)]
 
 
 def _part(atoms: AtomSet, sites: list[dict[int, Tensor]], window: int) -> AtomSet:
     """Return what was observed in a window."""
     pairs = zip(atoms, sites, strict=True)
-    return AtomSet(tuple(part.with_sites(found[window]) for part, found in pairs if window in found))
+    return AtomSet(tuple(part.with_sites(sites_W[window]) for part, sites_W in pairs if window in sites_W))

@@ -1,4 +1,4 @@
-"""A linear model of what was observed at a position: what can be said without looking around.
+"""A linear model of what was observed at a position: what can be predicted without its surroundings.
 
 Shapes: M queries, C channels of the task specification.
 """
@@ -57,7 +57,7 @@ class Observed:
 
 
 class PixelRegression(Model):
-    """A logistic regression (or linear one, for a quantity) of standardised values; an absent value is its mean."""
+    """A logistic regression (linear for a regression target) of standardised values; an absent value is its mean."""
 
     family = "pixels"
     capabilities = Capabilities(points=True)
@@ -87,11 +87,11 @@ class PixelRegression(Model):
 
     def predict(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the linear function of the standardised values."""
-        answers = [in_units(self.linear(self.filled(values_MC)), self.task_spec) for values_MC in inputs]
-        return answers if self.task_spec.dense else [answer[0] for answer in answers]
+        outputs = [in_units(self.linear(self.filled(values_MC)), self.task_spec) for values_MC in inputs]
+        return outputs if self.task_spec.dense else [output[0] for output in outputs]
 
     def flops(self, inputs: Sequence[Tensor]) -> float:
-        """Return the operations of the matrix product."""
+        """Return the FLOPs of the matrix product."""
         return sum(2.0 * len(values) * self.linear.in_features * self.linear.out_features for values in inputs)
 
     def filled(self, values_MC: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class RamenSettings:
     """Settings of RAMEN.
 
     ``encoding_m`` is the resolution at which scenes are encoded, in metres (None: four pixels of the finest raster).
-    ``temporal`` says whether it reads several dates of a modality, for which it has an L-TAE (None: for maps only).
+    ``temporal`` is whether it reads several dates of a modality, for which it has an L-TAE (None: for maps only).
     ``learned_channels`` are further channels that have no wavelength.
     """
 

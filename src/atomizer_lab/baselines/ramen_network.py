@@ -50,7 +50,7 @@ def metric_positions(size: Size, metre: float, width: int) -> Tensor:
 
 
 def projector(width: int) -> nn.Sequential:
-    """Return what turns the code of a channel into the vector that its values are multiplied with."""
+    """Return the network from the code of a channel to the vector that its values are multiplied with."""
     return nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width), nn.LayerNorm(width))
 
 
@@ -120,10 +120,10 @@ class TemporalReading(nn.Module):
 
 
 class RamenNetwork(nn.Module):
-    """Projects, attends and decodes; ``decoder_width`` None answers for scenes.
+    """Projects, attends and decodes; with ``decoder_width`` None it predicts for scenes.
 
     Everything up to the first nonlinearity, be it of the L-TAE or the layer normalisation, is linear in the values: it
-    is folded into one matrix (C, D) per modality, which is the same and takes fewer operations.
+    is folded into one matrix (C, D) per modality, which is the same and takes fewer FLOPs.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ EDGE = 1e-6  # of a pixel: rounding must not decide
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RasterisedScene:
-    """Values on one grid: ``values_TCHW`` are standardised, 0 where nothing was observed; ``present_TCHW`` says where.
+    """Values on one grid: ``values_TCHW`` are standardised, 0 where nothing was observed; ``present_TCHW`` is where.
 
     ``day_T`` is the day of year of each time step, NaN where it is unknown; ``timesteps`` are the numbers of the steps,
     None where not all acquisitions name one.
@@ -103,10 +103,10 @@ def slots_of(atoms: AtomSet, channels: Sequence[Channel]) -> dict[tuple[str, str
 
 
 def standardised(acquisition: Acquisition, usual: Sequence[Channel]) -> Tensor:
-    """Return the values (P, C) less the mean and over the spread of ``usual``, the channels of the training data.
+    """Return the values (P, C), standardised by the statistics of ``usual``, the channels of the training data.
 
-    Where those have none the sample's own count; a channel that never varied in training has a spread of 1. One without
-    any value needs no statistics.
+    Where those have none the sample's own count; a channel that never varied in training has a deviation of 1. One
+    without any value needs no statistics.
     """
     pairs, observed_PC = [], acquisition.observed().cpu().to(torch.float64)
     for number, (own, known) in enumerate(zip(acquisition.channels, usual, strict=True)):
@@ -120,8 +120,8 @@ def standardised(acquisition: Acquisition, usual: Sequence[Channel]) -> Tensor:
                 "(Sensor.with_statistics), or train on data that have them"
             )
         pairs.append((source.mean, 1.0 if source.std is None else source.std))
-    mean_C, spread_C = torch.tensor(pairs, dtype=torch.float64).T
-    return ((observed_PC - mean_C) / spread_C).clamp_(-FARTHEST, FARTHEST)
+    mean_C, std_C = torch.tensor(pairs, dtype=torch.float64).T
+    return ((observed_PC - mean_C) / std_C).clamp_(-FARTHEST, FARTHEST)
 
 
 def grid_over(atoms: AtomSet, gsd_m: float | None = None, around: Tensor | None = None) -> Grid:
@@ -176,7 +176,7 @@ def _footprint(acquisition: Acquisition) -> tuple[float, float]:
 
 
 def _moment(acquisition: Acquisition) -> float | None:
-    """Return what tells one time step from another: its number, its date, or its day of year."""
+    """Return what identifies a time step: its number, its date, or its day of year."""
     if acquisition.timestep is not None:
         return float(acquisition.timestep)
     if acquisition.date is not None:

@@ -26,7 +26,7 @@ EXPANSION = 4  # features of a block's output by those inside it
 class ResNetSettings:
     """Settings of a ResNet: blocks per stage, features of the first one, width of the decoder, pixel size, dates.
 
-    ``temporal`` says what becomes of several dates: their ``mean`` is read, or a ``linear`` map over exactly
+    ``temporal`` is how several dates are merged: their ``mean`` is read, or a ``linear`` map over exactly
     ``num_dates`` merges their features. ``gsd_m`` is the pixel size in metres (None: that of the finest raster).
     """
 
@@ -120,7 +120,7 @@ class DenseResNet(nn.Module):
 
 
 class SceneResNet(nn.Module):
-    """An answer for the scene from the mean of the coarsest level of a ResNet, merged over dates."""
+    """A prediction for the scene from the mean of the coarsest level of a ResNet, merged over dates."""
 
     def __init__(self, channels: int, outputs: int, settings: ResNetSettings) -> None:
         super().__init__()

@@ -20,10 +20,7 @@ Block = TypeVar("Block")
 
 
 def streamed_attention(
-    query_HLE: Tensor,
-    blocks: Sequence[Block],
-    keys_and_values: Callable[..., tuple[Tensor, Tensor]],
-    *inputs: Tensor,
+    query_HLE: Tensor, blocks: Sequence[Block], keys_and_values: Callable[..., tuple[Tensor, Tensor]], *inputs: Tensor
 ) -> Tensor:
     """Return softmax(q·k / √E)·v (H, L, E) over the keys of all blocks, at least one, as if they stood in one row.
 
@@ -75,13 +72,13 @@ class _Streamed(torch.autograd.Function):
         """Return the gradients of the queries and of what the keys and values are made of."""
         query_HLE, attended_HLE, log_total_HL1, *inputs = ctx.saved_tensors
         exact = log_total_HL1.dtype
-        found = {i: torch.zeros_like(part) for i, part in enumerate(inputs) if ctx.needs_input_grad[3 + i]}
+        grads = {i: torch.zeros_like(part) for i, part in enumerate(inputs) if ctx.needs_input_grad[3 + i]}
         query_grad_HLE = torch.zeros_like(query_HLE, dtype=exact)
         mean_HL1 = (grad_HLE.to(exact) * attended_HLE.to(exact)).sum(dim=-1, keepdim=True)
         dtype, mixed = ctx.precision
         for block in ctx.blocks:
             with torch.enable_grad(), torch.autocast(query_HLE.device.type, dtype, enabled=mixed):
-                leaves = [part.detach().requires_grad_(i in found) for i, part in enumerate(inputs)]
+                leaves = [part.detach().requires_grad_(i in grads) for i, part in enumerate(inputs)]
                 key_HnE, value_HnE = ctx.keys_and_values(block, *leaves)
             if not key_HnE.shape[1]:
                 continue
@@ -90,9 +87,9 @@ class _Streamed(torch.autograd.Function):
             weights_HLn = (query @ key.mT).to(exact).sub_(log_total_HL1).exp_()
             change_HLn = (grad @ value.mT).to(exact).sub_(mean_HL1).mul_(weights_HLn).to(key.dtype)
             query_grad_HLE += change_HLn @ key
-            if found:
+            if grads:
                 made = (change_HLn.mT @ query, weights_HLn.to(value.dtype).mT @ grad)
-                parts = torch.autograd.grad((key_HnE, value_HnE), [leaves[i] for i in found], made)
-                for total, part in zip(found.values(), parts, strict=True):
+                parts = torch.autograd.grad((key_HnE, value_HnE), [leaves[i] for i in grads], made)
+                for total, part in zip(grads.values(), parts, strict=True):
                     total += part
-        return None, None, query_grad_HLE.to(query_HLE.dtype), *(found.get(i) for i in range(len(inputs)))
+        return None, None, query_grad_HLE.to(query_HLE.dtype), *(grads.get(i) for i in range(len(inputs)))

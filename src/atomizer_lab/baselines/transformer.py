@@ -89,12 +89,12 @@ class Transformer(nn.Module):
 
     def tapped(self, x_BLD: Tensor, taps: Sequence[int], mask_BL: Tensor | None = None) -> list[Tensor]:
         """Return the features (B, L, D) after the blocks numbered ``taps``; those of the last block are normalised."""
-        found, last = dict[int, Tensor](), len(self.blocks) - 1
+        tapped, last = dict[int, Tensor](), len(self.blocks) - 1
         for number, block in enumerate(self.blocks):
             x_BLD = block(x_BLD, mask_BL)
             if number in taps:
-                found[number] = self.norm(x_BLD) if number == last else x_BLD
-        return [found[number] for number in taps]  # of few blocks one may be asked for twice
+                tapped[number] = self.norm(x_BLD) if number == last else x_BLD
+        return [tapped[number] for number in taps]  # a shallow network may return a block twice
 
 
 def taps_of(depth: int) -> tuple[int, int, int, int]:
@@ -104,7 +104,7 @@ def taps_of(depth: int) -> tuple[int, int, int, int]:
 
 
 def start(module: nn.Module) -> None:
-    """Draw the weights of a linear layer: normal, of spread 0.02 and cut at twice that; its bias is zero."""
+    """Draw the weights of a linear layer: normal, of deviation 0.02, truncated at 0.04; its bias is zero."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
         nn.init.zeros_(module.bias)

@@ -67,7 +67,7 @@ class UNetSettings:
 
 
 class UNet(ImageModel):
-    """A UNet for maps of classes or quantities. Its channels are those of the training data; others are an error."""
+    """A UNet for maps of classes or regression targets; channels other than those of the training data are an error."""
 
     family = "unet"
     Settings = UNetSettings
@@ -79,7 +79,7 @@ class UNet(ImageModel):
     def __init__(self, task_spec: TaskSpec, settings: UNetSettings, preset: str | None = None) -> None:
         super().__init__(task_spec, settings, preset)
         if not task_spec.dense:
-            raise ConfigError(f"a UNet answers at positions, but the task is {task_spec.task}: use another model")
+            raise ConfigError(f"a UNet predicts at positions, but the task is {task_spec.task}: use another model")
         self.trunk = Trunk(max(1, len(task_spec.channels)), task_spec.num_outputs, settings.widths)
 
     def network(self) -> Trunk:

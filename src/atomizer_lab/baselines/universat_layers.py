@@ -131,7 +131,7 @@ class AxialPool(nn.Module):
     def attend(self, x_BXND: Tensor, turn: Turn | None) -> Tensor:
         """Return what the query finds (B, X, E).
 
-        Values are projected after they were weighted, which is the same and takes 1 / N of the operations.
+        Values are projected after they were weighted, which is the same and takes 1 / N of the FLOPs.
         """
         x = x_BXND
         if x.shape[-2] == 1:
@@ -141,14 +141,14 @@ class AxialPool(nn.Module):
         query, gate = self.query(summary).unflatten(-1, (self.heads, 2 * self.head)).chunk(2, dim=-1)  # (B, X, H, K)
         key = turned(self.key_norm(self.key(x).unflatten(-1, (self.heads, self.head))), turn)  # (B, X, N, H, K)
         score = torch.einsum("bxhk,bxnhk->bxhn", self.query_norm(query) / math.sqrt(self.head), key)
-        found = score.softmax(dim=-1) @ x  # (B, X, H, D)
+        mixed_BXHD = score.softmax(dim=-1) @ x
         weight = self.value.weight.unflatten(0, (self.heads, self.head))  # (H, K, D)
-        value = torch.einsum("bxhd,hkd->bxhk", found, weight)
+        value = torch.einsum("bxhd,hkd->bxhk", mixed_BXHD, weight)
         return (value * gate.sigmoid()).flatten(-2)
 
 
 class GatedBlock(nn.Module):
-    """Self-attention of tokens with rotary positions and a gate on what was found, then two linear layers."""
+    """Self-attention of tokens with rotary positions and a gate on the attended values, then two linear layers."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -171,8 +171,8 @@ class GatedBlock(nn.Module):
         x, turn = self.norm(x_BLD), self.rotary(place_L2)
         query, gate = self.query(x).unflatten(-1, (self.heads, 2 * self.head)).chunk(2, dim=-1)
         key, value = (layer(x).unflatten(-1, (self.heads, self.head)) for layer in (self.key, self.value))
-        found = attention(turned(self.query_norm(query), turn), turned(self.key_norm(key), turn), value)
-        out = torch.addcmul(x_BLD, self.attention_scale, self.out((found * gate.sigmoid()).flatten(-2)))
+        attended = attention(turned(self.query_norm(query), turn), turned(self.key_norm(key), turn), value)
+        out = torch.addcmul(x_BLD, self.attention_scale, self.out((attended * gate.sigmoid()).flatten(-2)))
         return torch.addcmul(out, self.mlp_scale, self.mlp(self.mlp_norm(out)))
 
 
@@ -207,8 +207,8 @@ class GatedCrossBlock(nn.Module):
         query, gate = self.query(x).unflatten(-1, (self.heads, 2 * self.head)).chunk(2, dim=-1)
         key, value = (layer(context).unflatten(-1, (self.heads, self.head)) for layer in (self.key, self.value))
         query = turned(self.query_norm(query), self.rotary(place_BQ2))
-        found = attention(query, turned(self.key_norm(key), self.rotary(place_L2)), value)
-        out = x_BQD + self.out((found * gate.sigmoid()).flatten(-2))
+        attended = attention(query, turned(self.key_norm(key), self.rotary(place_L2)), value)
+        out = x_BQD + self.out((attended * gate.sigmoid()).flatten(-2))
         done: Tensor = out + self.mlp(self.mlp_norm(out))
         return done
 

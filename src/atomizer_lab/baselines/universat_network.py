@@ -1,7 +1,7 @@
 """UniverSat as a network: patches of any sensor become tokens, tokens a map at a stride of pixels.
 
 Shapes: B samples, T dates, C channels, H × W pixels; P patches of S sub-patches of I pixels; D width, L sub-patches of
-all patches, Q tokens that are asked for.
+all patches, Q tokens that are decoded.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ class PatchEncoder(nn.Module):
                 parts.append(checkpoint(self.encode, part, day_BT, code_CD, layout, use_reentrant=False))
             else:
                 parts.append(self.encode(part, day_BT, code_CD, layout))
-        token_BPD, sub_BPSD = (torch.cat(found, dim=1) for found in zip(*parts, strict=True))
+        token_BPD, sub_BPSD = (torch.cat(tokens, dim=1) for tokens in zip(*parts, strict=True))
         place = places(rows * down, columns * across).reshape(rows, down, columns, across, 2)
         place_L2 = place.transpose(1, 2).reshape(-1, 2).to(values_BTCHW.device)
         return Tokens(token_BPD, (rows, columns), sub_BPSD.flatten(1, 2), place_L2)
 
     def codes(self, spectrum: Spectrum) -> Tensor:
-        """Return what tells the channels apart (C, D / 8): a function of the wavelength, or a learned code."""
+        """Return the codes of the channels (C, D / 8): a function of the wavelength, or a learned code."""
         device = self.code.device
         number_C = torch.tensor(spectrum.codes, device=device)
         by_wavelength = self.wavelength(torch.tensor(spectrum.wavelengths_um, device=device).to(self.code.dtype))
@@ -146,15 +146,15 @@ class UniverSatNetwork(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def forward(self, tensors: Sequence[Tensor], layouts: Sequence[Layout], output: Size | None = None) -> Tensor:
-        """Return (B, Q · pixels, outputs) for the asked tokens of the ``output`` grid; without one (B, outputs).
+        """Return (B, Q · pixels, outputs) for the decoded tokens of the ``output`` grid; without one (B, outputs).
 
         ``tensors`` are values (B, T, C, H, W) and then days (B, T), one of each per modality, and for a dense task the
-        numbers (B, Q) of the asked tokens.
+        numbers (B, Q) of the decoded tokens.
         """
         count = len(layouts)
         parts = zip(tensors[:count], tensors[count : 2 * count], layouts, strict=True)
         seen = [self.encoder(values, days, layout) for values, days, layout in parts]
-        latent = max((found.grid for found in seen), key=lambda grid: grid[0] * grid[1])
+        latent = max((tokens.grid for tokens in seen), key=lambda grid: grid[0] * grid[1])
         x_BLD = self.attended(self.fused(seen, latent), latent)
         if output is None:  # a scene needs no decoder
             scene: Tensor = self.head(self.norm(x_BLD.mean(dim=1)))
@@ -171,22 +171,22 @@ class UniverSatNetwork(nn.Module):
             x_BLD = block(x_BLD, place_L2)
         return x_BLD[:, REGISTERS:]
 
-    def decoded(self, x_BQD: Tensor, place_Q2: Tensor, asked_BQ: Tensor, seen: Sequence[Tokens]) -> Tensor:
-        """Return the asked tokens after they read the sub-patches of all modalities; the rest of the map is left out.
+    def decoded(self, x_BQD: Tensor, place_Q2: Tensor, decoded_BQ: Tensor, seen: Sequence[Tokens]) -> Tensor:
+        """Return the decoded tokens after they read the sub-patches of all modalities; the rest of the map is left out.
 
         The tokens read independently of each other, so leaving some out changes nothing.
         """
-        index = asked_BQ[..., None]
+        index = decoded_BQ[..., None]
         x_BQD = x_BQD.gather(1, index.expand(-1, -1, x_BQD.shape[-1]))
         place_BQ2 = place_Q2.to(x_BQD.device).expand(len(x_BQD), -1, -1).gather(1, index.expand(-1, -1, 2))
-        sub_BLD = torch.cat([found.sub_BLD for found in seen], dim=1)
-        place_L2 = torch.cat([found.place_L2 for found in seen])
+        sub_BLD = torch.cat([tokens.sub_BLD for tokens in seen], dim=1)
+        place_L2 = torch.cat([tokens.place_L2 for tokens in seen])
         out: Tensor = self.decoder(x_BQD, place_BQ2, sub_BLD if self.train_skip else sub_BLD.detach(), place_L2)
         return out
 
     def fused(self, seen: Sequence[Tokens], grid: Size) -> Tensor:
         """Return one token (B, L, D) per place of ``grid``, pooled over the modalities."""
-        tokens = [resized(found.token_BPD, found.grid, grid) for found in seen]
+        tokens = [resized(part.token_BPD, part.grid, grid) for part in seen]
         out: Tensor = self.fusion(torch.stack(tokens, dim=2))
         return out
 

@@ -34,7 +34,7 @@ class ViTSettings:
     """Settings of a vision transformer.
 
     ``patch_px`` is the side of a patch and ``image_px`` that of the image for which positions are learned; images of
-    another size get positions by interpolation. ``temporal`` says what becomes of several dates: their ``mean`` is
+    another size get positions by interpolation. ``temporal`` is how several dates are merged: their ``mean`` is
     read, or their features are merged by a ``linear`` map over exactly ``num_dates`` or by an ``ltae``. ``omit`` leaves
     out patches without any observation, which only scenes allow; otherwise their values are zero. ``gsd_m`` is the
     pixel size in metres (None: that of the finest raster).
@@ -107,8 +107,8 @@ class ViT(nn.Module):
         if (rows, columns) == (self.side, self.side):
             return self.position_LD
         grid = self.position_LD.T.reshape(1, -1, self.side, self.side)
-        found = F.interpolate(grid, size=(rows, columns), mode="bicubic", align_corners=False)
-        return found.flatten(2)[0].T
+        position_1DHW = F.interpolate(grid, size=(rows, columns), mode="bicubic", align_corners=False)
+        return position_1DHW.flatten(2)[0].T
 
 
 class DenseViT(nn.Module):
@@ -135,7 +135,7 @@ class DenseViT(nn.Module):
 
 
 class SceneViT(nn.Module):
-    """An answer for the scene from the class token, merged over dates."""
+    """A prediction for the scene from the class token, merged over dates."""
 
     def __init__(self, channels: int, outputs: int, settings: ViTSettings) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The folded core against the paper's formulation: same weights, same input, one process.
 
 Every row is a stage at one size: wall time of the fast path and of the reference, their ratio, throughput, the peak of
-extra memory of the fast path, and the share of this machine's matrix-product speed that the folded operations reach.
+extra memory of the fast path, and the share of this machine's matrix-product speed that the folded computation reaches.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ class CoreBenchmark:
             latents = model.encode([atoms], geometry=[geometry])
             h_LD = latents.features[0]
             slow = (lambda: self.reference.decode(h_LD, geometry, atoms, positions)) if compare else None
-            operations = flops["decoder"] + flops["head"]
+            decode_flops = flops["decoder"] + flops["head"]
             decode = lambda: model.decode(latents, [located])  # noqa: E731
-            self._add("dense decode", atoms, decode, slow, flops=operations, items=len(positions))
+            self._add("dense decode", atoms, decode, slow, flops=decode_flops, items=len(positions))
         slow = None
         if compare and side <= REFERENCE_STEP_UP_TO:
             slow = lambda: self._training_step(self.reference, atoms, positions, geometry)  # noqa: E731
@@ -163,9 +163,9 @@ class CoreBenchmark:
     ) -> None:
         """Encode, decode at no more than 100 000 positions, cross-entropy, gradients of all weights."""
         generator = torch.Generator().manual_seed(0)
-        asked = positions[torch.randperm(len(positions), generator=generator)[:SUPERVISED_QUERIES]]
-        target = (asked[:, 0] > 0).long()
-        logits = network([atoms], [asked], geometry=[geometry])[0]
+        queries = positions[torch.randperm(len(positions), generator=generator)[:SUPERVISED_QUERIES]]
+        target = (queries[:, 0] > 0).long()
+        logits = network([atoms], [queries], geometry=[geometry])[0]
         cross_entropy(logits, target).backward()
         self.model.zero_grad(set_to_none=True)
 

@@ -1,8 +1,9 @@
-"""What decoding costs and what it is worth, from one checkpoint (paper, §4.3 and its appendix on GFLOPs).
+"""Cost and scores of decoding strategies, from one checkpoint (paper, §4.3 and its appendix on GFLOPs).
 
-Every row is one way to read out: a strategy with its settings, atoms per latent κ, budget m and neighbors k. Scores
-come from one confusion matrix over all positions of all scenes (for a quantity, from one sum of squares), agreement is
-with dense decoding of the same latents at the same k, and of a calibrated row with the model's own dense answer.
+Every row is one way to decode: a strategy with its settings, atoms per latent κ, budget m and neighbors k. Scores
+come from one confusion matrix over all positions of all scenes (in a regression, from one sum of squared errors),
+agreement is with dense decoding of the same latents at the same k, and of a calibrated row with the model's own dense
+prediction.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from atomizer_io.models.atomizer.ops.kernels.build import available
 from atomizer_io.progress import watched
 from atomizer_io.texts import write_output
 from atomizer_io.training.metrics import scores_of_confusion
-from atomizer_lab.bench.read_outs import Way
+from atomizer_lab.bench.decode_ways import Way
 
 Row = dict[str, Any]
 
 PARTS = {"encoder": "encode", "processor": "process", "temporal": "process", "decoder": "decode", "head": "decode"}
 
 
-def operations(model: AtomizerIO, size: InputSize) -> tuple[dict[str, float], dict[str, float]]:
+def gflops(model: AtomizerIO, size: InputSize) -> tuple[dict[str, float], dict[str, float]]:
     """GFLOPs of encoding, processing and decoding: as computed here, and as the paper writes them."""
     folded, literal = ({"encode": 0.0, "process": 0.0, "decode": 0.0} for _ in range(2))
     for stage in stages(model, size):
@@ -53,7 +54,7 @@ def operations(model: AtomizerIO, size: InputSize) -> tuple[dict[str, float], di
 
 @dataclass(slots=True)
 class Tally:
-    """Sums over all scenes, for one way to read out."""
+    """Sums over all scenes, for one way to decode."""
 
     way: Way
     confusion: Tensor
@@ -62,25 +63,25 @@ class Tally:
     decoded: int = 0
     same: int = 0
     known: int = 0
-    squares: float = 0.0
+    squared_error: float = 0.0
     encode_seconds: float = 0.0
     decode_seconds: float = 0.0
     gflops: dict[str, float] = field(default_factory=dict)
     literal_gflops: dict[str, float] = field(default_factory=dict)
 
-    def add(self, answer: Prediction, truth: Prediction, target: Tensor) -> None:
-        """Compare the answers with those of dense decoding and with what is true."""
+    def add(self, prediction: Prediction, reference: Prediction, target: Tensor) -> None:
+        """Compare a prediction with that of dense decoding, the reference, and with the target."""
         self.scenes += 1
         self.positions += len(target)
-        self.decoded += answer.decoded
-        self.same += int((~answer.differs(truth, self.way.precision)).sum())
-        if answer.classes:
+        self.decoded += prediction.decoded
+        self.same += int((~prediction.differs(reference, self.way.precision)).sum())
+        if prediction.classes:
             kept, count = target >= 0, len(self.confusion)
-            pairs = target[kept] * count + answer.labels.flatten()[kept]
+            pairs = target[kept] * count + prediction.labels.flatten()[kept]
             self.confusion += pairs.bincount(minlength=count**2).reshape(count, count)
         else:
             kept = target.isfinite()
-            self.squares += float((answer.values.flatten()[kept] - target[kept]).double().square().sum())
+            self.squared_error += float((prediction.values.flatten()[kept] - target[kept]).double().square().sum())
         self.known += int(kept.sum())
 
     def spend(self, folded: dict[str, float], literal: dict[str, float], sketch: float) -> None:
@@ -92,10 +93,10 @@ class Tally:
     def row(self, classes: bool, names: Sequence[str]) -> Row:
         """Scores over all positions, GFLOPs per scene, seconds in all."""
         if classes:
-            found = scores_of_confusion(self.confusion, names)
-            score = {name: found[name] for name in ("miou", "accuracy", "iou")}
+            scores = scores_of_confusion(self.confusion, names)
+            score = {name: scores[name] for name in ("miou", "accuracy", "iou")}
         else:
-            score = {"rmse": (self.squares / self.known) ** 0.5 if self.known else float("nan")}
+            score = {"rmse": (self.squared_error / self.known) ** 0.5 if self.known else float("nan")}
         way = self.way
         return {
             "strategy": way.strategy,
@@ -120,7 +121,7 @@ class Tally:
 
 
 def scenes_of(dataset: Dataset, crops: int | None, size_m: float, seed: int, limit: int | None) -> Scenes:
-    """The samples of a dataset as they are, or squares of ``size_m`` from anywhere in them; at most ``limit``."""
+    """The samples of a dataset as they are, or crops of ``size_m`` from anywhere in them; at most ``limit``."""
     if crops is not None:
         return list(itertools.islice(random_crops(dataset, crops, size_m, seed), limit))
     return dataset if limit is None else torch.utils.data.Subset(dataset, range(min(limit, len(dataset))))
@@ -134,7 +135,7 @@ class DecodeBenchmark:
     ) -> None:
         config = model.config
         if not model.task_spec.dense:
-            raise ConfigError(f"a {model.task_spec.task} model answers for whole scenes: there is nothing to decode")
+            raise ConfigError(f"a {model.task_spec.task} model predicts for whole scenes: there is nothing to decode")
         self.model, self.scenes, self.output, self.seed = model.eval(), scenes, output, seed
         self.classes = model.task_spec.task == "segmentation"
         self.names = model.task_spec.names
@@ -150,14 +151,14 @@ class DecodeBenchmark:
             "rows": [],
         }
 
-    def run(self, wanted: Sequence[Way]) -> Row:
-        """Measure and return all rows, in the order of ``wanted``."""
+    def run(self, ways: Sequence[Way]) -> Row:
+        """Measure and return all rows, in the order of ``ways``."""
         self._warm_up()
         print(
             f"{'strategy':<36}{'κ':>7}{'m':>6}{'k':>4}{self.score:>9}{'same':>8}{'decoded':>9}"
             f"{'GFLOPs':>9}{'decoder':>9}{'encode s':>10}{'decode s':>10}"
         )
-        for encoding, group in itertools.groupby(wanted, key=lambda way: way.encoding):
+        for encoding, group in itertools.groupby(ways, key=lambda way: way.encoding):
             for tally in self._measured(encoding, list(group)):
                 row = tally.row(self.classes, self.names)
                 print(line(row, self.score), flush=True)
@@ -167,17 +168,17 @@ class DecodeBenchmark:
 
     @property
     def on_grids(self) -> bool:
-        """Whether the scenes ask on grids, as a quadtree needs, rather than at lists of positions."""
+        """Whether the queries of all scenes lie on grids, as a quadtree needs, rather than at lists of positions."""
         return all(sample.queries is not None and sample.queries.grid is not None for _, sample in self.samples())
 
     def samples(self) -> Iterator[tuple[int, Sample]]:
-        """The scenes that could be read and ask for something, with their numbers."""
+        """The scenes that can be read and have queries, with their numbers."""
         for number in range(len(self.scenes)):
             sample = self.scenes[number]
             if not sample:
                 continue
             if sample.queries is None:
-                raise ConfigError(f"{sample.meta.id} asks about the whole scene: there is nothing to decode")
+                raise ConfigError(f"{sample.meta.id} has one target for the whole scene: there is nothing to decode")
             if len(sample.queries) and sample.atoms.num_atoms:
                 yield number, sample
 
@@ -205,30 +206,30 @@ class DecodeBenchmark:
             latents = model.encode([sample.atoms], atoms_per_latent=kappa, budget=budget, generator=generator)
             encode_seconds = time.perf_counter() - start
             size = InputSize.of(model, sample.atoms, 0, latents.geometries[0])
-            truth: dict[int, Prediction] = {}  # dense decoding comes first
+            references: dict[int, Prediction] = {}  # dense decoding comes first
             own: Prediction | None = None
             for tally in tallies:
                 way = tally.way
                 start = time.perf_counter()
-                answer = way.decode(model, latents, where, sites=queries.sites, footprint_m=queries.footprint_m)
+                prediction = way.decode(model, latents, where, sites=queries.sites, footprint_m=queries.footprint_m)
                 tally.decode_seconds += time.perf_counter() - start
                 tally.encode_seconds += encode_seconds
                 if way.strategy == "dense":
-                    truth[way.neighbors] = answer
+                    references[way.neighbors] = prediction
                 if way.alpha is not None and own is None:
                     how = {"sites": queries.sites, "footprint_m": queries.footprint_m}
                     own = dense(model, model.encode([sample.atoms]), where, **how)
-                truth_here = truth[way.neighbors] if way.alpha is None or own is None else own
-                tally.add(answer, truth_here, sample.target)
-                asked = replace(size, queries=answer.decoded, neighbors=way.neighbors)
-                tally.spend(*operations(model, asked), self._sketch_gflops(way, sample.atoms, answer))
+                reference = references[way.neighbors] if way.alpha is None or own is None else own
+                tally.add(prediction, reference, sample.target)
+                decoded = replace(size, queries=prediction.decoded, neighbors=way.neighbors)
+                tally.spend(*gflops(model, decoded), self._sketch_gflops(way, sample.atoms, prediction))
         return tallies
 
-    def _sketch_gflops(self, way: Way, atoms: AtomSet, answer: Prediction) -> float:
+    def _sketch_gflops(self, way: Way, atoms: AtomSet, prediction: Prediction) -> float:
         if way.strategy != "sketch" or way.margin == float("inf"):  # the latter is dense decoding
             return 0.0
-        outputs, spacing = answer.outputs.shape[-1], dict(way.settings)["spacing"]
-        return sketch_flops(atoms, tuple(answer.queried.shape), outputs, self.classes, spacing=spacing) / 1e9
+        outputs, spacing = prediction.outputs.shape[-1], dict(way.settings)["spacing"]
+        return sketch_flops(atoms, tuple(prediction.queried.shape), outputs, self.classes, spacing=spacing) / 1e9
 
     def _save(self) -> None:
         if self.output is not None:

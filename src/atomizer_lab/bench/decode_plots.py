@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from atomizer_lab.bench.read_outs import USUAL
+from atomizer_lab.bench.decode_ways import USUAL
 
 Row = dict[str, Any]
 
@@ -29,7 +29,7 @@ def plot(result: Row, path: Path) -> Path:
 
 
 def trade_off(result: Row, path: Path) -> None:
-    """Operations against the score: one line a strategy, calibrated operating points as stars."""
+    """FLOPs against the score: one line a strategy, calibrated operating points as stars."""
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
@@ -50,7 +50,7 @@ def trade_off(result: Row, path: Path) -> None:
 
 
 def sensitivity(results: Mapping[str, Row], path: Path) -> None:
-    """Draw score and, below it, operations against κ, m and k, for each dataset: a line for each strategy."""
+    """Draw score and, below it, FLOPs against κ, m and k, for each dataset: a line for each strategy."""
     import matplotlib.pyplot as plt
 
     count, named = len(results), set[str]()
@@ -73,11 +73,11 @@ def _sensitivity(result: Row, axes: Any, named: set[str]) -> None:
         lines = {strategy: line_of(result, strategy, name) for strategy in USUAL}
         values = sorted({value_of(row, name) for rows in lines.values() for row in rows})
         for strategy, rows in lines.items():
-            places = [values.index(value_of(row, name)) for row in rows]
-            operations, scores = _spots(result, rows)
-            axes[0, column].plot(places, scores, "o-", label=strategy if rows and strategy not in named else None)
+            index = [values.index(value_of(row, name)) for row in rows]
+            gflops, scores = _spots(result, rows)
+            axes[0, column].plot(index, scores, "o-", label=strategy if rows and strategy not in named else None)
             named |= {strategy} if rows else set()
-            axes[1, column].semilogy(places, operations, "o-")
+            axes[1, column].semilogy(index, gflops, "o-")
         for axis in axes[:, column]:
             axis.set_xticks(range(len(values)), ["all" if math.isinf(v) else f"{v:g}" for v in values])
         axes[1, column].set_xlabel(label)

@@ -40,7 +40,7 @@ def peak_extra_bytes(call: Callable[[], object]) -> int:
 
 
 def resident_bytes(process: int | None) -> int:
-    """Return the resident memory of a process; 0 where it cannot be told."""
+    """Return the resident memory of a process; 0 where it is unknown."""
     try:
         return _resident("VmRSS", Path(f"/proc/{process}/status"))
     except (OSError, StopIteration):
@@ -71,6 +71,6 @@ def _sampled_peak(call: Callable[[], object]) -> int:
 
 
 def matrix_product_speed(size: int = 2048, repeats: int = 8) -> float:
-    """Return the operations per second of a large float32 matrix product."""
+    """Return the FLOPs per second of a large float32 matrix product."""
     a, b = torch.randn(size, size), torch.randn(size, size)
     return 2 * size**3 / seconds(lambda: a @ b, repeats)

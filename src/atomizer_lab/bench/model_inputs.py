@@ -71,11 +71,7 @@ class ModelInput:
 
 
 def noise(
-    sensors: Sequence[Sequence[Channel]],
-    pixels: tuple[int, int],
-    gsd_m: float,
-    dates: int,
-    generator: torch.Generator,
+    sensors: Sequence[Sequence[Channel]], pixels: tuple[int, int], gsd_m: float, dates: int, generator: torch.Generator
 ) -> AtomSet:
     """Return rasters of noise at the usual levels of their channels: one for each sensor and date."""
     atoms = AtomSet()

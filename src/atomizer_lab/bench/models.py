@@ -46,7 +46,7 @@ POINT_CLOUDS = ("atomizer_io_3d", "perceiver_io_seg")
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """What one model took on one input, None what was not measured; ``stopped`` says why.
+    """What one model took on one input, None what was not measured; ``stopped`` is the reason.
 
     Seconds are the shortest of the calls: a first one, which also builds what is kept, and ``repeats`` more, or a
     single one more where it takes longer than :data:`LONG_S` (none where the limit of time ends it).
@@ -57,8 +57,8 @@ class ModelRow:
     parameters: int | None = None
     gflops: float | None = None  # a multiply-add counts as two FLOPs
     prepare_s: float | None = None
-    answer_s: float | None = None
-    answer_mb: float | None = None  # beyond what was there before
+    answer_s: float | None = None  # old name
+    answer_mb: float | None = None  # beyond what was there before; # old name
     step_s: float | None = None  # forward and backward, without optimizer
     step_mb: float | None = None
     stopped: str | None = None
@@ -74,8 +74,8 @@ class ModelRow:
             number(self.parameters, 1e-6, 2),
             number(self.gflops),
             number(macs),
-            *(number(value, 1e3) for value in (self.prepare_s, self.answer_s, self.step_s)),
-            *(number(value, 1.0, 0) for value in (self.answer_mb, self.step_mb)),
+            *(number(value, 1e3) for value in (self.prepare_s, self.answer_s, self.step_s)),  # old name
+            *(number(value, 1.0, 0) for value in (self.answer_mb, self.step_mb)),  # old name
         ]
         return f"{self.model:26}" + "".join(columns) + (f"   {self.stopped}" if self.stopped else "")
 
@@ -102,7 +102,7 @@ def settings_for(name: str, scene: ModelInput) -> dict[str, Any]:
         settings["num_dates"] = scene.dates
     if name.startswith("vit_small"):
         settings["image_px"] = -(-max(scene.pixels) // PATCH_PX) * PATCH_PX
-    if name == "vit_small_temporal" and scene.dates == 2:  # before and after: an L-TAE would not tell them apart
+    if name == "vit_small_temporal" and scene.dates == 2:  # before and after: an L-TAE could not distinguish them
         settings |= {"temporal": LINEAR, "num_dates": scene.dates}
     if scene.points and model.family in ("atomizer_io", "perceiver_io"):
         settings["max_points"] = 40_000
@@ -122,7 +122,7 @@ def measure(name: str, scene: ModelInput, repeats: int, report: Callable[[Mappin
     inputs = [prepare(atoms, queries)]
     report({"prepare_s": time.perf_counter() - began, "gflops": model.flops(inputs) / 1e9})
 
-    def answer() -> None:
+    def predict() -> None:
         with torch.no_grad():
             model.predict(inputs)
 
@@ -130,7 +130,7 @@ def measure(name: str, scene: ModelInput, repeats: int, report: Callable[[Mappin
         model.predict(inputs)[0].float().logsumexp(dim=-1).mean().backward()
         model.zero_grad(set_to_none=True)
 
-    for kind, call in (("answer", answer), ("step", step)):
+    for kind, call in (("answer", predict), ("step", step)):  # old name
         model.train(kind == "step")
         began = time.perf_counter()
         extra = peak_extra_bytes(call)  # the first call: it also builds what is kept
@@ -191,16 +191,11 @@ def cell(name: str, scene: ModelInput, limits: Limits) -> ModelRow:
 
 
 def run(
-    inputs: Sequence[ModelInput],
-    names: Sequence[str],
-    output: Path,
-    limits: Limits,
-    *,
-    merge: bool = False,
+    inputs: Sequence[ModelInput], names: Sequence[str], output: Path, limits: Limits, *, merge: bool = False
 ) -> dict[str, Any]:
     """Measure models on inputs one after the other; each row is printed and written as it comes.
 
-    Every row says within which limits and on which machine it was measured. ``merge`` keeps those of the file that are
+    Every row has the limits and the machine of its measurement. ``merge`` keeps those of the file that are
     not measured again.
     """
     rows: list[ModelRow] = []
@@ -215,7 +210,7 @@ def run(
         )
         points = f"{scene.points:,} points" if scene.points else ""
         print(f"\n{scene.name} ({scene.task}): {', '.join(part for part in (size, points) if part)}")
-        heads = ("M params", "GFLOP", "GMAC", "prepare ms", "answer ms", "step ms", "answer MB", "step MB")
+        heads = ("M params", "GFLOP", "GMAC", "prepare ms", "predict ms", "step ms", "predict MB", "step MB")
         print(f"{'model':26}" + "".join(f"{head:>12}" for head in heads))
         for name in names or usual_models(scene):
             rows.append(cell(name, scene, limits))
@@ -233,18 +228,18 @@ def kept(output: Path, inputs: Sequence[ModelInput], names: Sequence[str]) -> di
     if not output.exists():
         return {"benchmark": "models", "rows": []}
     try:
-        found = parse_json(read_text(output))
-        shared = {key: found.pop(key) for key in ("limits", "machine") if key in found}  # of files of a single run
-        rows = [{**row, **shared} for row in found["rows"]]
+        saved = parse_json(read_text(output))
+        shared = {key: saved.pop(key) for key in ("limits", "machine") if key in saved}  # of files of a single run
+        rows = [{**row, **shared} for row in saved["rows"]]
         again = {scene.name for scene in inputs}
         others = [row for row in rows if row["input"] not in again or (names and row["model"] not in names)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"--merge: {output} is no table of models; name another file with --output") from error
-    whole = {"whole": {**found["whole"], **shared}} if "whole" in found else {}
+    whole = {"whole": {**saved["whole"], **shared}} if "whole" in saved else {}
     return {"benchmark": "models", "rows": others, **whole}
 
 
 def in_order(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return rows in the order of the paper's inputs, then all others by the names of their inputs."""
-    places = {name: place for place, name in enumerate(PAPER_INPUTS)}
-    return sorted(rows, key=lambda row: (places.get(row["input"], len(places)), row["input"]))
+    order = {name: number for number, name in enumerate(PAPER_INPUTS)}
+    return sorted(rows, key=lambda row: (order.get(row["input"], len(order)), row["input"]))

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--merge",
         action="store_true",
         help="keep the rows of the result file that are not measured again: those of other inputs and, where models "
-        "are named, those of other models; every row says when, where and at which commit it was measured",
+        "are named, those of other models; every row has the date, machine and commit of its measurement",
     )
     models.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
     models.add_argument(
@@ -182,7 +182,7 @@ def run_decode(args: argparse.Namespace) -> int:
     from atomizer_io.training.splits import open_split, settings_of
     from atomizer_lab.bench.decode import DecodeBenchmark, scenes_of
     from atomizer_lab.bench.decode_plots import plot
-    from atomizer_lab.bench.read_outs import Sweep, operating_points, ways
+    from atomizer_lab.bench.decode_ways import Sweep, operating_points, ways
 
     for name in ("limit", "crops", "crop_m", "threads"):
         value = getattr(args, name)
@@ -230,9 +230,9 @@ def run_decode(args: argparse.Namespace) -> int:
 def counts(option: str, text: str) -> tuple[int, ...]:
     """Return the numbers in ``1,4,9``; an empty text has none."""
     try:
-        found = tuple(int(part) for part in text.split(",") if part.strip())
+        numbers = tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError as error:
         raise ConfigError(f"{option} {text!r}: write whole numbers, separated by commas") from error
-    if any(number < 1 for number in found):
+    if any(number < 1 for number in numbers):
         raise ConfigError(f"{option} {text!r}: all must be at least 1")
-    return found
+    return numbers

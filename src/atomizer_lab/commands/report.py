@@ -1,4 +1,4 @@
-"""Write one page about everything in results/: tables beside the paper's, curves, confusion matrices, pictures.
+"""Write one page about everything in results/: tables beside the paper's, curves, confusion matrices, figures.
 
 The page needs no other file and no network. Items that were not measured are named with the command that measures them.
 """
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--work",
         type=Path,
         default=Path("runs"),
-        help="folder of runs, with the pictures of data that are not kept with the results (default: %(default)s)",
+        help="folder of runs, with the figures of data that are not kept with the results (default: %(default)s)",
     )
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="page to write (default: %(default)s)")
 
@@ -29,5 +29,5 @@ def run(args: argparse.Namespace) -> int:
 
     print(f"written: {write_report(args.results, args.work, args.output)}")
     if not any(args.results.glob("*.json")):
-        print(f"note: {args.results} holds no results yet; the page says which commands make some")
+        print(f"note: {args.results} holds no results yet; the page lists the commands that make some")
     return 0

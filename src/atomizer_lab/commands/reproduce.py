@@ -1,7 +1,7 @@
 """Run an experiment again: every table and figure of the paper, and every figure in results/, is one of these commands.
 
 Scales: paper is the full protocol, for those who have the data and GPUs; small runs on two CPU cores; smoke takes
-seconds on made-up data. What is there already is not computed again, and an interrupted experiment goes on where it
+seconds on synthetic data. What is there already is not computed again, and an interrupted experiment goes on where it
 stopped.
 """
 
@@ -39,16 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(small)
     small.add_argument("--output", type=Path, default=Path("results/small-data.json"), help="(default: %(default)s)")
     small.add_argument(
-        "--work",
-        type=Path,
-        default=Path("runs/small-data"),
-        help="folder of data and runs (default: %(default)s)",
+        "--work", type=Path, default=Path("runs/small-data"), help="folder of data and runs (default: %(default)s)"
     )
     small.add_argument(
-        "--minutes",
-        type=float,
-        default=8.0,
-        help="how long each run trains at most (default: %(default)s)",
+        "--minutes", type=float, default=8.0, help="how long each run trains at most (default: %(default)s)"
     )
     small.add_argument("--steps", type=int, help="train each run for so many steps instead")
     small.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")
@@ -90,7 +84,7 @@ def add_item(parser: argparse.ArgumentParser) -> None:
         help="print the commands of all runs, and of the paper's their GPU hours, and stop",
     )
     parser.add_argument(
-        "--flops", type=float, default=4e13, help="operations a second of a GPU, for its hours (default: %(default)g)"
+        "--flops", type=float, default=4e13, help="FLOPs a second of a GPU, for its hours (default: %(default)g)"
     )
     parser.add_argument("--cell", type=int, metavar="N", help="run only the run of this number, with all threads")
     parser.add_argument("--table", action="store_true", help="print the table of what is there, and stop")
@@ -126,40 +120,40 @@ def run_item(args: argparse.Namespace) -> int:
     if args.jobs < 0:
         raise ConfigError(f"--jobs must not be negative, got {args.jobs}")
     output = args.output or Path("results") / f"{args.item}-{args.scale}.json"
-    found, where = item(args.item), Where(args.data, args.work, output.parent, args.configs)
+    chosen, where = item(args.item), Where(args.data, args.work, output.parent, args.configs)
     if args.list:
-        for line in listed(found, where, args):  # hours are counted one by one, which takes a while
+        for line in listed(chosen, where, args):  # hours are counted one by one, which takes a while
             print(line, flush=True)
     elif args.table:
-        print(found.so_far(args.scale, where, output, args.seeds))
+        print(chosen.so_far(args.scale, where, output, args.seeds))
     elif args.cell is not None:
-        print(found.run_cell(args.scale, where, output, args.cell, seeds=args.seeds))
+        print(chosen.run_cell(args.scale, where, output, args.cell, seeds=args.seeds))
     else:
-        print(found.run(args.scale, where, output, seeds=args.seeds, jobs=args.jobs))
+        print(chosen.run(args.scale, where, output, seeds=args.seeds, jobs=args.jobs))
         print(f"written: {output}", flush=True)
-        for line in write_looks(found, args.scale, where, output, args.seeds):
+        for line in write_looks(chosen, args.scale, where, output, args.seeds):
             print(line)
     return 0
 
 
-def listed(found: Item, where: Where, args: argparse.Namespace) -> Iterator[str]:
+def listed(item: Item, where: Where, args: argparse.Namespace) -> Iterator[str]:
     """Yield the commands of all runs, those of the paper's protocol with the hours of a GPU, and their sum."""
     from atomizer_lab.paper.networks import gpu_hours
 
     if not args.flops > 0:
         raise ConfigError(f"--flops must be positive, got {args.flops:g}")
-    total, given = 0.0, given_options(args)
-    for number, task in enumerate(found.runs(args.scale, where, args.seeds)):
+    total, options = 0.0, given_options(args)
+    for number, task in enumerate(item.runs(args.scale, where, args.seeds)):
         hours = gpu_hours(task, args.flops) if args.scale == "paper" else None
         about = task.name if hours is None else f"{task.name}: {figure(hours)} GPU hours"
         total += hours or 0.0
-        yield f"atomizer reproduce {args.item} --scale {args.scale}{given} --cell {number}  # {about}"
+        yield f"atomizer reproduce {args.item} --scale {args.scale}{options} --cell {number}  # {about}"
     if total:
-        yield f"about {figure(total)} GPU hours of training in all, at {args.flops:g} operations a second"
+        yield f"about {figure(total)} GPU hours of training in all, at {args.flops:g} FLOPs a second"
 
 
 def given_options(args: argparse.Namespace) -> str:
-    """Return the options that say which runs there are and where things lie, as far as they were given."""
+    """Return the options given by the user that choose runs, data and folders."""
     usual = {"data": usual_data(), "work": WORK, "configs": CONFIGS, "output": None}
     words = [f"--{name} {getattr(args, name)}" for name, value in usual.items() if getattr(args, name) != value]
     if args.seeds:

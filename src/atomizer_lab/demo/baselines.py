@@ -73,7 +73,7 @@ def work_beside(demo: Demo) -> Baselines:
 
 
 def trained(run: Run, *, progress: bool) -> Trained:
-    """Train as ``run`` says, without its summary of the data."""
+    """Train with the settings of ``run``, without its summary of the data."""
     began = time.monotonic()
     with contextlib.redirect_stdout(io.StringIO()):
         result = train(run, progress=progress)

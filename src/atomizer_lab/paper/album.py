@@ -82,9 +82,9 @@ def predict(model: Model, dataset: Dataset, channels: str, limit: int | None) ->
         EvaluationSamples(dataset, keep_of(dataset, channels), channels, limit), model.preparer(), 0
     ):
         if batch.samples:
-            answers = batch.outputs(model)
-            scoring.add(batch.samples, answers, [model.in_context(each) for each in batch.inputs])
-            first, count = first or (batch.samples[0], batch.by_sample(answers)[0]), count + len(batch)
+            outputs = batch.outputs(model)
+            scoring.add(batch.samples, outputs, [model.in_context(scene) for scene in batch.inputs])
+            first, count = first or (batch.samples[0], batch.by_sample(outputs)[0]), count + len(batch)
     scoring.finish()
     if first is None:
         return None
@@ -94,16 +94,16 @@ def predict(model: Model, dataset: Dataset, channels: str, limit: int | None) ->
 
 def about_data(sample: Sample, info: Info, album: Album, name: str) -> dict[str, Any]:
     """Draw what was seen and the target, and return the figures with the names of the classes."""
-    found: dict[str, Any] = {"classes": list(info.classes), "unit": info.unit or "", "inputs": []}
+    data: dict[str, Any] = {"classes": list(info.classes), "unit": info.unit or "", "inputs": []}
     for number, acquisition in enumerate(evenly(sample.atoms.acquisitions, MOST_INPUTS)):
         figure = images.seen(acquisition)
         if figure is not None:
             file = album.add(f"{name}-input-{number}", images.shrunk(figure, WIDEST))
-            found["inputs"].append({**file, "title": acquisition.sensor, "note": when(acquisition)})
+            data["inputs"].append({**file, "title": acquisition.sensor, "note": when(acquisition)})
     target = target_of(sample)
     if target is not None:
-        found["target"] = album.add(f"{name}-target", drawn(target, sample, info))
-    return found
+        data["target"] = album.add(f"{name}-target", drawn(target, sample, info))
+    return data
 
 
 def when(acquisition: Acquisition) -> str:
@@ -123,7 +123,7 @@ def target_of(sample: Sample) -> Tensor | None:
 
 
 def drawn(values: Tensor, sample: Sample, info: Info, *, errors: bool = False) -> images.Floats:
-    """Draw a map of classes, pink where it is wrong if ``errors`` are asked for, or of a regression target."""
+    """Draw a map of classes, pink where it is wrong with ``errors``, or of a regression target."""
     target = target_of(sample)
     assert target is not None
     if info.classes:
@@ -145,7 +145,8 @@ def prediction(predicted: Predicted, info: Info, album: Album, name: str, model:
         else:
             error = (values - target)[~target.isnan()].double()
             note = f"RMSE {float(error.square().mean().sqrt()):.3g} {info.unit or ''}".strip()
-        return {"picture": album.add(name, drawn(values, sample, info, errors=True)), "note": note}
+        preview = album.add(name, drawn(values, sample, info, errors=True))
+        return {"picture": preview, "note": note}  # old name
     cloud = None if sample.queries is None else SamplePoints.of(sample)
     if cloud is None or cloud.points_M is None:
         return {}
@@ -170,10 +171,7 @@ def inner_life(model: AtomizerIO, sample: Sample, info: Info, album: Album, name
     return {
         "place": f"the middle of the scene, {grid.height} × {grid.width} pixels",
         "cells": {**album.add(f"{name}-cells", images.cell_map(latents.geometries[0], grid, ground)), "latents": count},
-        "quadtree": {
-            **album.add(f"{name}-quadtree", decoded),
-            "note": note,
-        },
+        "quadtree": {**album.add(f"{name}-quadtree", decoded), "note": note},
         "attention": _attention(model, latents, grid, album, name),
     }
 

@@ -101,10 +101,7 @@ class PaperDataset:
         return merged(settings, changes)
 
 
-INPUTS = {
-    **PAPER_INPUTS,
-    "mnist": ModelInput("mnist", "classification", 10, (GRAYSCALE.channels,), (28, 28), 1.0),
-}
+INPUTS = {**PAPER_INPUTS, "mnist": ModelInput("mnist", "classification", 10, (GRAYSCALE.channels,), (28, 28), 1.0)}
 POINTS = {ATOMIZER: "atomizer_io_3d", "Perceiver-IO": "perceiver_io_seg"}
 DATASETS = {
     dataset.title: dataset
@@ -201,14 +198,10 @@ SYNTHETIC_FIELDS = _synthetic(
     {"validation_samples": 20},
     series=True,
 )
-_SMOKE: dict[str, Any] = {"batch_size": 1, "repeat": 1, "loggers": [], "warm_start": False}
+_SMOKE: dict[str, Any] = {"batch_size": 1, "repeat": 1, "loggers": []}
 _ONE_SCENE: dict[str, Any] = {"statistics": "published", **dict.fromkeys(("train", "val", "test"), "train")}
 SYNTHETIC = _synthetic(
-    "synthetic",
-    {"like": "sen1floods11", "size": 32, "length": 1},
-    _SMOKE,
-    parts=west_to_east(32, 16, 22),
-    **_ONE_SCENE,
+    "synthetic", {"like": "sen1floods11", "size": 32, "length": 1}, _SMOKE, parts=west_to_east(32, 16, 22), **_ONE_SCENE
 )
 SYNTHETIC_POINTS = _synthetic("synthetic points", {"like": "dales", "size": 16, "length": 1}, _SMOKE, **_ONE_SCENE)
 _REAL = (CHIP, RONDONIA_DATES, HYPERSPECTRAL, THREE_SENSORS, *BIOMASS_COLUMNS, *PATCH_FOLDS)

@@ -63,8 +63,7 @@ _WHOLE = Scale(
     reads_data=False,
 )
 COMPLEXITY = Item(
-    "complexity",
-    {PAPER: _WHOLE, SMALL: _WHOLE, SMOKE: Scale("64 × 64 pixels, 30 latents", partial(_pairs, 64, 30))},
+    "complexity", {PAPER: _WHOLE, SMALL: _WHOLE, SMOKE: Scale("64 × 64 pixels, 30 latents", partial(_pairs, 64, 30))}
 )
 
 # ---- parameters: for each kind of task the dataset whose channels and size are taken, and the presets

@@ -16,7 +16,7 @@ from atomizer_io.errors import AtomizerError
 from atomizer_io.models.registry import load_model
 from atomizer_io.training.splits import open_split
 from atomizer_lab.bench.decode import DecodeBenchmark, settings_of
-from atomizer_lab.bench.read_outs import USUAL, Sweep, ways
+from atomizer_lab.bench.decode_ways import USUAL, Sweep, ways
 from atomizer_lab.matrix import Task
 from atomizer_lab.paper import networks
 from atomizer_lab.paper.columns import Changes, Column, PaperDataset

@@ -1,6 +1,6 @@
 """The tables and figures of the paper that train networks: which cells they have at each scale.
 
-The paper's numbers stand in ``tables.yaml``. What is not in the paper, and why it is here, is said beside it.
+The paper's numbers stand in ``tables.yaml``. What is not in the paper, and why it is here, stands beside it.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def _gain(summary: Summary, kind: str) -> dict[str, dict[str, Any]]:
         paired = len(before["values"]) == len(after["values"])  # else some seeds are not there yet
         values = [b - a for a, b in zip(before["values"], after["values"], strict=True)] if paired else []
         std = statistics.stdev(values) if len(values) > 1 else None
-        gains[column] = {"values": values, "mean": after["mean"] - before["mean"], "spread": std}
+        gains[column] = {"values": values, "mean": after["mean"] - before["mean"], "spread": std}  # old name
     return gains
 
 

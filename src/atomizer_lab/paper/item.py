@@ -1,7 +1,7 @@
 """What a table or figure of the paper is here: the paper's numbers, runs of three scales, and both side by side.
 
 Each run returns ``{"numbers": {row: {column: value}}, ...}``; runs that differ by their seed have the same rows and
-columns. From these come the mean and the standard deviation (``spread``) in the result file, and the printed table.
+columns. From these come the mean and the standard deviation in the result file, and the printed table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAPER, SMALL, SMOKE = "paper", "small", "smoke"
 SCALES = (PAPER, SMALL, SMOKE)
 Results = Mapping[str, Any]
 LARGE = 10_000  # numbers that have no digits after the point
-Summary = dict[str, dict[str, dict[str, Any]]]  # mean, spread and values by row and column
+Summary = dict[str, dict[str, dict[str, Any]]]  # mean, standard deviation and values by row and column
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How an item is run: ``protocol`` says on what data and for how long, ``runs`` lists the runs for some seeds.
+    """How an item is run: ``protocol`` is on what data and for how long, ``runs`` lists the runs for some seeds.
 
-    ``reads_data`` says whether there have to be files of data; at ``smoke`` none are read.
+    ``reads_data`` is whether there have to be files of data; at ``smoke`` none are read.
     """
 
     protocol: str
@@ -124,7 +124,7 @@ class Item:
         absent = "" if results or output.exists() else " (no such file)"
         head = f"{output}{absent}: {len(results)} of {len(tasks)} runs are there"
         if others := len(kept) - len(results):
-            head += f"; {others} more, of other settings or seeds than asked for, are not shown"
+            head += f"; {others} more, of settings or seeds other than the requested, are not shown"
         if missing := [f"‘{task.name}’" for task in tasks if task.name not in results]:
             head += f"\nmissing: {listed(missing)}"
         return f"{head}\n{self.table(results, scale)}"
@@ -159,7 +159,8 @@ class Item:
     def text(self, cell: Mapping[str, Any]) -> str:
         """Return a number as text, with the standard deviation of several seeds."""
         mean = self.number(cell["mean"])
-        return mean if cell["spread"] is None else f"{mean} ± {self.number(cell['spread'])}"
+        std = cell["spread"]  # old name
+        return mean if std is None else f"{mean} ± {self.number(std)}"
 
     def number(self, value: float) -> str:
         """Return a number with the digits of the item; large ones are whole."""
@@ -180,7 +181,7 @@ def check_data(tasks: Sequence[Task], where: Where, output: Path) -> None:
     if not where.data.is_dir() and any("data" in task.places and not is_there(kept, task) for task in tasks):
         raise ConfigError(
             f"{where.data}: no such folder. Name the one that holds a folder for each dataset with --data or the "
-            "variable ATOMIZER_DATA; docs/reproduce.md says which are needed, docs/datasets.md what they hold"
+            "variable ATOMIZER_DATA; docs/reproduce.md lists which are needed, docs/datasets.md what they hold"
         )
 
 
@@ -199,7 +200,7 @@ def summary(results: Results) -> Summary:
             column: {
                 "values": numbers,
                 "mean": statistics.mean(numbers),
-                "spread": statistics.stdev(numbers) if len(numbers) > 1 else None,
+                "spread": statistics.stdev(numbers) if len(numbers) > 1 else None,  # old name
             }
             for column, numbers in columns.items()
         }

@@ -67,34 +67,34 @@ def write_looks(item: Item, scale: str, where: Where, output: Path, seeds: Seque
     first = min((seed_of(task) for task in tasks), default=0)
     chosen = [task for task in tasks if seed_of(task) == first]
     places = {"results": place, "work": where.work / "looks" / place.name}
-    found, missing = {"data": {}, "runs": {}, **stored(place / NAME)}, list[str]()
-    found["data"] = {key: data for key, data in found["data"].items() if is_drawn(data, places)}
+    looks, missing = {"data": {}, "runs": {}, **stored(place / NAME)}, list[str]()
+    looks["data"] = {key: data for key, data in looks["data"].items() if is_drawn(data, places)}
     drawn = [task for task in chosen if task.run is digits.train_and_test]
     try:
-        found["digits"] = digits_seen(drawn, Album(place, kept=True)) or found.get("digits", [])
+        looks["digits"] = digits_seen(drawn, Album(place, kept=True)) or looks.get("digits", [])
     except (AtomizerError, OSError) as error:
         missing.append(f"digits were not drawn: {error}")
     for task in chosen:
         try:
             for subject in subjects(task):
-                known = found["runs"].get(subject.run, {})
-                same = known.get("training") == training_of(subject) and subject.key in found["data"]
+                known = looks["runs"].get(subject.run, {})
+                same = known.get("training") == training_of(subject) and subject.key in looks["data"]
                 if not same or not is_drawn(known, places):
                     album = album_of(subject, places)
-                    look_at(subject, album, found, inner=item.name == WITH_INNER_LIFE, limited=scale == PAPER)
-                    save(item, scale, place, found)
+                    look_at(subject, album, looks, inner=item.name == WITH_INNER_LIFE, limited=scale == PAPER)
+                    save(item, scale, place, looks)
         except (AtomizerError, OSError) as error:
             missing.append(f"{task.name} was not looked at: {error}")
-    save(item, scale, place, found)
+    save(item, scale, place, looks)
     return missing
 
 
-def save(item: Item, scale: str, place: Path, found: Mapping[str, Any]) -> None:
+def save(item: Item, scale: str, place: Path, looks: Mapping[str, Any]) -> None:
     """Write what was looked at so far, if there is anything."""
-    if found["runs"] or found.get("digits"):
+    if looks["runs"] or looks.get("digits"):
         about = {"command": item.command(scale), "machine": machine()}
         place.mkdir(parents=True, exist_ok=True)
-        write_text(place / NAME, json.dumps({**about, **found}, indent=1) + "\n")
+        write_text(place / NAME, json.dumps({**about, **looks}, indent=1) + "\n")
 
 
 def stored(path: Path) -> dict[str, Any]:
@@ -102,8 +102,8 @@ def stored(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        looks = present(parse_json(read_text(path)))
-        return {key: looks[key] for key in ("data", "runs", "digits") if key in looks}
+        saved = present(parse_json(read_text(path)))
+        return {key: saved[key] for key in ("data", "runs", "digits") if key in saved}
     except (OSError, ValueError, TypeError) as error:
         raise AtomizerError(f"{path} cannot be read ({error}): remove it, and run the command again") from error
 
@@ -115,21 +115,23 @@ def seed_of(task: Task) -> int:
 
 def subjects(task: Task) -> Iterator[Subject]:
     """Yield the finished training of a run, if it is one that predicts for samples and if it is there."""
-    given, places = task.arguments, dict(task.places)
+    arguments, places = task.arguments, dict(task.places)
     if task.run in (networks.train_and_score, networks.by_class):
-        done = networks.find(given["key"], given["document"], **places)
+        done = networks.find(arguments["key"], arguments["document"], **places)
         if done is not None:
-            key = given["key"] or given["document"]["data"]["name"]
+            key = arguments["key"] or arguments["document"]["data"]["name"]
             dataset = open_split(done.run, "test").for_evaluation()
-            yield Subject(task.name, given["row"], key, done, dataset, given["columns"])
+            yield Subject(task.name, arguments["row"], key, done, dataset, arguments["columns"])
     elif task.run is lidar.network:
-        pair = tiles.find_network(tiles.settings_of(given["changes"], given["steps"], given["seed"]), **places)
+        pair = tiles.find_network(
+            tiles.settings_of(arguments["changes"], arguments["steps"], arguments["seed"]), **places
+        )
         if pair is not None:
-            yield Subject(task.name, given["row"], "lidar-hd", *pair, {tiles.PLAIN: "all"})
+            yield Subject(task.name, arguments["row"], "lidar-hd", *pair, {tiles.PLAIN: "all"})
 
 
 def training_of(subject: Subject) -> str:
-    """Return the name of the folder of a training, which tells settings apart."""
+    """Return the name of the folder of a training, which differs by settings."""
     return subject.done.model.parent.name
 
 
@@ -147,8 +149,8 @@ def is_drawn(part: Any, places: Mapping[str, Path]) -> bool:
     return not isinstance(part, list) or all(is_drawn(value, places) for value in part)
 
 
-def look_at(subject: Subject, album: Album, found: dict[str, Any], *, inner: bool, limited: bool) -> None:
-    """Look at one training, and add it to ``found``; what its data are is added where nobody did."""
+def look_at(subject: Subject, album: Album, looks: dict[str, Any], *, inner: bool, limited: bool) -> None:
+    """Look at one training, and add it to ``looks``, with its data where they are not there yet."""
     model, info = load_model(subject.done.model), subject.dataset.info
     own: dict[str, Any] = {"training": training_of(subject), "row": subject.row, "data": subject.key, "columns": {}}
     for title, channels in subject.columns.items():
@@ -161,15 +163,15 @@ def look_at(subject: Subject, album: Album, found: dict[str, Any], *, inner: boo
             **({} if predictions.confusion is None else {"confusion": predictions.confusion}),
             **prediction(predictions, info, album, name, model),
         }
-        if channels == "all" and subject.key not in found["data"]:
-            found["data"][subject.key] = about_data(predictions.sample, info, album, subject.key)
+        if channels == "all" and subject.key not in looks["data"]:
+            looks["data"][subject.key] = about_data(predictions.sample, info, album, subject.key)
         if channels == "all" and inner and isinstance(model, AtomizerIO):
             own["inner"] = inner_life(model, predictions.sample, info, album, name)
     score = main_score(model.task_spec)
     points = read_curve(subject.done.model.parent / "history.jsonl", score)
     if points:
         own["curve"] = {"score": score, "points": evenly(points, POINTS)}
-    found["runs"][subject.run] = own
+    looks["runs"][subject.run] = own
 
 
 def digits_seen(tasks: Sequence[Task], album: Album) -> list[dict[str, Any]]:
@@ -177,23 +179,23 @@ def digits_seen(tasks: Sequence[Task], album: Album) -> list[dict[str, Any]]:
 
     Networks that are not trained are left out; without any there is nothing.
     """
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for task in tasks:
-        given, places = task.arguments, task.places
-        label, root = digits.label(given["model"]), places["root"]
-        done = trainings.find(given["document"], label, root, places["work"], places["results"])
+        arguments, places = task.arguments, task.places
+        label, root = digits.label(arguments["model"]), places["root"]
+        done = trainings.find(arguments["document"], label, root, places["work"], places["results"])
         if done is None:
             continue
-        model, dataset = load_model(done.model), digits.images_of(given["document"], root)
-        for place, number in enumerate(IMAGES):
-            samples = [digits.sparse(dataset, number, share) for share in given["shares"].values()]
-            if len(found) <= place:
+        model, dataset = load_model(done.model), digits.images_of(arguments["document"], root)
+        for index, number in enumerate(IMAGES):
+            samples = [digits.sparse(dataset, number, share) for share in arguments["shares"].values()]
+            if len(rows) <= index:
                 figures = {
-                    title: {**album.add(f"digit-{number}-{title}", digits.figure(sample)), "answers": {}}
-                    for title, sample in zip(given["shares"], samples, strict=True)
+                    title: {**album.add(f"digit-{number}-{title}", digits.figure(sample)), "answers": {}}  # old name
+                    for title, sample in zip(arguments["shares"], samples, strict=True)
                 }
-                found.append({"truth": int(samples[0].target), "columns": figures})
+                rows.append({"truth": int(samples[0].target), "columns": figures})  # old name
             taken = digits.predictions(model, samples).tolist()
-            for title, digit in zip(given["shares"], taken, strict=True):
-                found[place]["columns"][title]["answers"][given["model"]] = digit
-    return found
+            for title, digit in zip(arguments["shares"], taken, strict=True):
+                rows[index]["columns"][title]["answers"][arguments["model"]] = digit  # old name
+    return rows

@@ -20,10 +20,7 @@ ITEMS: dict[str, tuple[str, str]] = {
     "rope": ("experiments.ROPE", "with and without the rotary encoding of latent positions"),
     "mnist-sparse": ("experiments.MNIST_SPARSE", "digits of which background pixels are removed at test only"),
     "temporal": ("experiments.TEMPORAL", "dates encoded together, or one by one and then aggregated"),
-    "local-observations": (
-        "experiments.LOCAL_OBSERVATIONS",
-        "with and without what was observed at a query",
-    ),
+    "local-observations": ("experiments.LOCAL_OBSERVATIONS", "with and without what was observed at a query"),
     "hyperspectral": ("experiments.BANDS_ITEM", "224 bands of which every second is gone at test"),
     "rates": ("experiments.RATES", "learning rates of the baselines, tried on validation data"),
     "sensitivity": ("experiments.SENSITIVITY", "score and FLOPs against κ, m and k"),
@@ -38,5 +35,5 @@ def item(name: str) -> Item:
     if name not in ITEMS:
         raise ConfigError(f"there is no item {name!r}; there are {', '.join(ITEMS)}")
     module, _, variable = ITEMS[name][0].partition(".")
-    found: Item = getattr(importlib.import_module(f"atomizer_lab.paper.{module}"), variable)
-    return found
+    chosen: Item = getattr(importlib.import_module(f"atomizer_lab.paper.{module}"), variable)
+    return chosen

@@ -41,14 +41,14 @@ def width_of(table: Texts, column: str) -> int:
 
 def fitting(table: Texts, room: int) -> Iterator[list[str]]:
     """Yield the columns of a table, as many at a time as there is room for; one at least."""
-    some: list[str] = []
+    group: list[str] = []
     for column in columns_of(table):
-        if some and sum(width_of(table, each) + len(GAP) for each in (*some, column)) > room:
-            yield some
-            some = []
-        some.append(column)
-    if some:
-        yield some
+        if group and sum(width_of(table, name) + len(GAP) for name in (*group, column)) > room:
+            yield group
+            group = []
+        group.append(column)
+    if group:
+        yield group
 
 
 def block(table: Texts, columns: Iterable[str], rows: Sequence[str], title: str) -> list[str]:

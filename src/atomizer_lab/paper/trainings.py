@@ -90,8 +90,8 @@ def finished(folder: Path) -> dict[str, Any] | None:
     if not (folder / METRICS).is_file() or not (folder / BEST).is_dir():
         return None
     try:
-        found = parse_json(read_text(folder / METRICS))
-        return dict(found) if found.get("finished") else None
+        metrics = parse_json(read_text(folder / METRICS))
+        return dict(metrics) if metrics.get("finished") else None
     except (OSError, ValueError, AttributeError) as error:
         raise AtomizerError(f"{folder / METRICS} cannot be read ({error}): remove {folder}, and run again") from error
 

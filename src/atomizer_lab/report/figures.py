@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from atomizer_lab.bench.decode_plots import VARIED, line_of, value_of
-from atomizer_lab.bench.read_outs import USUAL
+from atomizer_lab.bench.decode_ways import USUAL
 from atomizer_lab.paper.decoding import FOLDED, LITERAL, SCORE, dataset_of, first_measured, strategy_of
 from atomizer_lab.paper.experiments import GAIN
 from atomizer_lab.paper.item import Item

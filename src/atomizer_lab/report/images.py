@@ -134,11 +134,11 @@ def cell_map(geometry: Geometry, grid: Grid, ground: Floats | None = None) -> Fl
     return image
 
 
-def point_cloud(sample: Sample, info: Info, answers: Tensor, geometry: Geometry | None = None) -> bytes:
+def point_cloud(sample: Sample, info: Info, outputs: Tensor, geometry: Geometry | None = None) -> bytes:
     """Draw points from above and from the side by height, class, prediction and error, and by cell; return a PNG."""
     points = SamplePoints.of(sample)
     assert points is not None
-    layers = [points.height_layer(), *points.target_layers(sample, info, answers)]
+    layers = [points.height_layer(), *points.target_layers(sample, info, outputs)]
     if geometry is not None:
         layers.append(points.cell_layer(geometry))
     figure = new_figure(*point_clouds.size_in(len(layers)))

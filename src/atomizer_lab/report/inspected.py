@@ -61,12 +61,10 @@ def of_column(runs: Sequence[tuple[Run, Run]], looks: Looks) -> tuple[Markup | N
 
     inputs = [one for file in data.get("inputs", ()) for one in drawn(file, file["title"], file["note"])]
     inputs += drawn(data["target"], "target") if "target" in data else []
-    predictions = [
-        one
-        for run, column in runs
-        if "picture" in column
-        for one in drawn(column["picture"], run["row"], column.get("note", ""))
-    ]
+    predictions = []
+    for run, column in runs:
+        if "picture" in column:  # old name
+            predictions += drawn(column["picture"], run["row"], column.get("note", ""))  # old name
     classes = data.get("classes", ())
     colours = {name: css_colour(c) for name, c in zip(classes, class_colours(classes), strict=True)}
     inner = []
@@ -109,9 +107,10 @@ def digits(looks: Looks) -> list[list[tuple[Figure, str, list[tuple[str, bool]]]
     for image in looks.document.get("digits", []):
         row = []
         for title, column in image["columns"].items():
-            content, target = looks.figure(column), image["truth"]
+            content, target = looks.figure(column), image["truth"]  # old name
             if content is not None:
-                taken = [(f"{name}: {digit}", digit == target) for name, digit in column["answers"].items()]
+                by_model = column["answers"].items()  # old name
+                taken = [(f"{name}: {digit}", digit == target) for name, digit in by_model]
                 row.append((figure(content, f"the digit {target}, {title}"), title, taken))
         rows.append(row)
     return rows

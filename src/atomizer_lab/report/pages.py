@@ -21,7 +21,7 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-TEMPLATES.filters["mark"] = lambda name: f"{zlib.crc32(name.encode()):08x}"  # tells the tabs of a page apart
+TEMPLATES.filters["mark"] = lambda name: f"{zlib.crc32(name.encode()):08x}"  # identifies a tab
 
 
 def render(template: str, **values: Any) -> Markup:

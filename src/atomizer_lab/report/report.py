@@ -87,7 +87,7 @@ def of_scale(results: Results, scale: str) -> Markup:
     verdicts = {c.item: guarded(there[c.item], c.judged) for c in CLAIMS if c.item in there}
     return render(
         "scale.html",
-        says=NOTES[scale],
+        note=NOTES[scale],
         claims=claims(verdicts) if there and scale == SMALL else None,
         groups={
             group: [guarded(there[name], lambda file: section(results, file)) for name in names if name in there]
@@ -124,7 +124,7 @@ def section(results: Results, file: ResultFile) -> Markup:
         charts=charts(own, file),
         folded=own.name in CURVES,
         plates=[] if drawn is None else [figure(drawn, own.shows)],
-        unseen=looks is None and trained and own.name not in CURVES,
+        not_inspected=looks is None and trained and own.name not in CURVES,
         matrices=confusions,
         outdated=own.name == DIGITS and not confusions,
         curves=[] if looks is None else curves(looks),

@@ -187,7 +187,7 @@ def _nested(part: Any, depth: int) -> bool:
 
 def _is_cell(cell: Any) -> bool:
     """Whether this is a mean with a standard deviation, which may be unknown."""
-    return isinstance(cell, Mapping) and isinstance(cell.get("mean"), int | float) and "spread" in cell
+    return isinstance(cell, Mapping) and isinstance(cell.get("mean"), int | float) and "spread" in cell  # old name
 
 
 def _seed(arguments: Document) -> int | None:

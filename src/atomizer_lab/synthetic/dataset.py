@@ -41,7 +41,7 @@ def describe(like: str, shape: Shape) -> Info:
 
 
 class Synthetic(Dataset):
-    """Made-up scenes that look like those of the dataset ``like``, with every answer known; nothing is read.
+    """Synthetic scenes that look like those of the dataset ``like``, with targets everywhere; no file is read.
 
     ``length`` is the number of scenes (400 in train, 100 in val and test by default), ``size`` their width in pixels
     (metres for point clouds; by default the dataset's), ``dates`` the most dates of each sensor in a time series,

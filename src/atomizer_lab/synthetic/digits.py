@@ -1,4 +1,4 @@
-"""Made-up MNIST: ten digits as strokes, bent, slanted and drawn with thicker and thinner pens."""
+"""Synthetic MNIST: ten digits as strokes, bent, slanted and drawn with thicker and thinner pens."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Stroke = tuple[tuple[float, float], ...]
 
 
 def _arc(x: float, y: float, across: float, down: float, start: float, end: float, count: int = 12) -> Stroke:
-    """Return part of an ellipse around (x, y); angles are in turns, clockwise from the east."""
-    turns = 2 * np.pi * np.linspace(start, end, count)
-    return tuple(zip((x + across * np.cos(turns)).tolist(), (y + down * np.sin(turns)).tolist(), strict=True))
+    """Return part of an ellipse around (x, y); angles are fractions of a full circle, clockwise from the east."""
+    angle = 2 * np.pi * np.linspace(start, end, count)
+    return tuple(zip((x + across * np.cos(angle)).tolist(), (y + down * np.sin(angle)).tolist(), strict=True))
 
 
 # In a box of −1 … 1, x to the right and y down.

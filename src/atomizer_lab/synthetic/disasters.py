@@ -1,4 +1,4 @@
-"""Made-up scenes of Sen1Floods11, HLS Burn Scars and xView2: floods, fires, damaged houses."""
+"""Synthetic scenes of Sen1Floods11, HLS Burn Scars and xView2: floods, fires, damaged houses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from atomizer_lab.synthetic.simulated import Simulated, day_of, grid_of
 
 RADAR = SENTINEL1.pick("VV", "VH")
 BURN_BANDS = HLS.pick("B02", "B03", "B04", "B8A", "B11", "B12")
-PICTURE = VHR.pick("R", "G", "B")
+RGB = VHR.pick("R", "G", "B")
 PLAIN = {
     Cover.SOIL: 1.0,
     Cover.SMOOTH_SOIL: 0.6,
@@ -123,11 +123,9 @@ def draw_damage(rng: Random, size: int, dates: int | None = None) -> Simulated:
     after = ruined(rng, before, damage)
     date = datetime.date(2017, 1, 1) + datetime.timedelta(days=int(rng.integers(60, 330)))
     again = date + datetime.timedelta(days=int(rng.integers(15, 120)))
-    atoms = AtomSet.from_raster(
-        observe(rng, before, PICTURE, day_of(date), draw_sky(rng, canvas)), PICTURE, canvas.gsd_m, date
-    )
+    atoms = AtomSet.from_raster(observe(rng, before, RGB, day_of(date), draw_sky(rng, canvas)), RGB, canvas.gsd_m, date)
     atoms += AtomSet.from_raster(
-        observe(rng, after, PICTURE, day_of(again), draw_sky(rng, canvas)), PICTURE, canvas.gsd_m, again
+        observe(rng, after, RGB, day_of(again), draw_sky(rng, canvas)), RGB, canvas.gsd_m, again
     )
     return Simulated(atoms, damage[before.building], grid_of(canvas))
 

@@ -1,4 +1,4 @@
-"""Made-up scenes of PASTIS-R and of the cashew plantations: fields through a year."""
+"""Synthetic scenes of PASTIS-R and of the cashew plantations: fields through a year."""
 
 from __future__ import annotations
 
@@ -101,13 +101,7 @@ def draw_cashew(rng: Random, size: int, dates: int | None = None) -> Simulated:
     """Draw a village in Benin: plantations, in order or full of weeds, on 70 dates in dry and wet season."""
     canvas = Canvas(size, size, 10.0)
     recipe = Recipe(
-        SAVANNA,
-        field_m=150.0,
-        warp_m=25.0,
-        woods=0.12,
-        roads=1,
-        town=float(rng.uniform(0.02, 0.08)),
-        ground="red_soil",
+        SAVANNA, field_m=150.0, warp_m=25.0, woods=0.12, roads=1, town=float(rng.uniform(0.02, 0.08)), ground="red_soil"
     )
     land = make_landscape(rng, canvas, recipe)
     atoms = AtomSet()

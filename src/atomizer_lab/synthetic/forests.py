@@ -1,4 +1,4 @@
-"""Made-up scenes of BioMassters and ForestNet: how much wood stands, and what took the place of a forest."""
+"""Synthetic scenes of BioMassters and ForestNet: how much wood stands, and what replaced a forest."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ DRIVERS: tuple[Driver, ...] = (  # in the order of ForestNet's classes
 
 
 def draw_drivers(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """Draw rainforest with a clearing in its middle; the class says what is there now."""
+    """Draw rainforest with a clearing in its middle; the class is what is there now."""
     canvas = Canvas(size, size, 15.0)
     label = int(rng.integers(len(DRIVERS)))
     recipe = Recipe({Cover.RAINFOREST: 1.0}, 400.0, woods=0.0, river_m=float(rng.choice([0, 40.0])), ground="red_soil")

@@ -5,8 +5,7 @@ Crowns stand out of it. Dry ground is as dark as water in the shade of clouds, b
 houses, and where a field is wet or burnt; after the rain it has puddles, which are no flood. What a pixel is follows
 from what lies around it.
 
-Bands come at the resolution at which they are acquired. Clouds are masked: what they hide is absent, and asked all the
-same.
+Bands come at the resolution at which they are acquired. Clouds are masked: what they hide is absent, but has targets.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from atomizer_lab.synthetic.random_maps import Bools, Canvas, Floats, Random, no
 from atomizer_lab.synthetic.simulated import Simulated, day_of, grid_of, pooled
 
 FINE_M = 5.0  # the place is made at this pixel size; sensors average over theirs
-ASKED_M = 10.0  # pixel size of the map that is asked
+TARGET_M = 10.0  # pixel size of the target map
 SHADE_M = 10.0  # size of the small shadows and of the waves that mirror the sun
 RADAR = SENTINEL1.pick("VV", "VH")
 SHARP, COARSE = SENTINEL2.pick("B02", "B03", "B04", "B08"), SENTINEL2.pick("B05", "B06", "B07", "B8A", "B11", "B12")
@@ -85,23 +84,23 @@ def draw_hard_floods(rng: Random, size: int, dates: int | None = None) -> Simula
     """Draw a flood as Sentinel-1 and Sentinel-2 see it, on ``size`` pixels of 10 m; bands of 20 m are of 20 m."""
     of_place, of_light, of_radar = rng.spawn(3)
     flood = make_flood(of_place, size)
-    radar = pooled(10 ** (seen_by_radar(of_radar, flood) / 10), round(ASKED_M / FINE_M))
-    atoms = raster(10 * np.log10(radar), RADAR, ASKED_M, flood)
+    radar = pooled(10 ** (seen_by_radar(of_radar, flood) / 10), round(TARGET_M / FINE_M))
+    atoms = raster(10 * np.log10(radar), RADAR, TARGET_M, flood)
     for bands, gsd_m in ((SHARP, 10.0), (COARSE, 20.0)):
         atoms += seen_by_light(of_light, flood, bands, gsd_m)
-    return asked(flood, atoms)
+    return with_target(flood, atoms)
 
 
 def draw_stranger(rng: Random, size: int, dates: int | None = None) -> Simulated:
     """Draw the flood that :func:`draw_hard_floods` makes of the same generator, as seen by a sensor of no mission."""
     of_place, of_light, _ = rng.spawn(3)
     flood = make_flood(of_place, size)
-    return asked(flood, seen_by_light(of_light, flood, STRANGER, STRANGER_GSD_M))
+    return with_target(flood, seen_by_light(of_light, flood, STRANGER, STRANGER_GSD_M))
 
 
 def make_flood(rng: Random, size: int) -> Flood:
     """Return a flood on ``size`` pixels of 10 m, made at a finer pixel size."""
-    fine = size * round(ASKED_M / FINE_M)
+    fine = size * round(TARGET_M / FINE_M)
     canvas = Canvas(fine, fine, FINE_M)
     recipe = Recipe(
         WET_PLAIN,
@@ -154,7 +153,7 @@ def glint(rng: Random, land: Landscape, gusts: Floats) -> Floats:
 
 
 def patches(rng: Random, canvas: Canvas, size_m: float, draw: Callable[[tuple[int, int]], Floats]) -> Floats:
-    """Return a map (H, W) of squares of ``size_m`` that begin anywhere, with a value drawn for each."""
+    """Return a map (H, W) of patches of ``size_m`` that begin anywhere, with a value drawn for each."""
     step = round(size_m / canvas.gsd_m)
     values = draw((canvas.height // step + 2, canvas.width // step + 2))
     down, right = rng.integers(0, step, 2)
@@ -165,7 +164,7 @@ def seen_by_radar(rng: Random, flood: Flood) -> Floats:
     """Return VV and VH (2, H, W) in dB at the fine pixel size, with as much speckle as leaves the usual at 10 m."""
     wind_db = np.array(WIND_DB, dtype=np.float32)[:, None, None] * flood.gusts * flood.water
     orbit = str(rng.choice(["ascending", "descending"]))
-    looks = LOOKS / round(ASKED_M / FINE_M) ** 2
+    looks = LOOKS / round(TARGET_M / FINE_M) ** 2
     return backscatter(rng, flood.land, day_of(flood.date), orbit, more_db=wind_db, looks=looks)
 
 
@@ -188,9 +187,9 @@ def raster(values: Floats, bands: Sequence[Channel], gsd_m: float, flood: Flood)
     )
 
 
-def asked(flood: Flood, atoms: AtomSet) -> Simulated:
-    """Return what was seen with the truth at 10 m: water where it covers at least half of a pixel."""
-    factor = round(ASKED_M / FINE_M)
+def with_target(flood: Flood, atoms: AtomSet) -> Simulated:
+    """Return the observations with the target at 10 m: water where it covers at least half of a pixel."""
+    factor = round(TARGET_M / FINE_M)
     wet = pooled(flood.water[None].astype(np.float32), factor)[0] >= 0.5
     height, width = wet.shape
-    return Simulated(atoms, wet.astype(np.int64), grid_of(Canvas(height, width, ASKED_M)))
+    return Simulated(atoms, wet.astype(np.int64), grid_of(Canvas(height, width, TARGET_M)))

@@ -75,7 +75,7 @@ class Streets:
         size = house_m * rng.lognormal(0.0, 0.18, count)
         roofs = rng.choice([0, 1, 2], count, p=[0.05, 0.15, 0.8] if industrial else [0.7, 0.27, 0.03])
         flat = rng.random(count) < (0.9 if industrial else 0.15)
-        found = Houses(
+        houses = Houses(
             x=u * np.cos(self.angle) - v * np.sin(self.angle),
             y=u * np.sin(self.angle) + v * np.cos(self.angle),
             half_u=size / 2 * rng.uniform(0.85, 1.25, count),
@@ -85,8 +85,8 @@ class Streets:
             ridge_m=np.where(flat, 0.0, rng.uniform(1.5, 3.5, count)),
             roof=np.array(ROOFS)[roofs],
         )
-        inside = canvas.contains(found.x, found.y) & (rng.random(count) < 0.88)
-        return chosen(found, inside)
+        inside = canvas.contains(houses.x, houses.y) & (rng.random(count) < 0.88)
+        return chosen(houses, inside)
 
 
 def _beside(at: Floats, period: float) -> Floats:

@@ -3,7 +3,7 @@
 A cover is a mixture of materials (leaf, straw, soil, tile …), and a material is a curve of reflectance over 0.4–2.5 µm.
 All numbers are round figures set by hand from general knowledge of spectra and of farming in temperate Europe: leaves
 jump at 0.7 µm and soil rises steadily, water swallows the infrared, rapeseed flowers in April and maize is green in
-August. They are made to be told apart as the real ones are, not measured.
+August. They are made as separable as the real ones, not measured.
 
 Two pairs are alike on purpose: SHRUB and ORCHARD differ only in how their leaves are arranged, SOIL and SMOOTH_SOIL
 only in roughness, which radar sees and light does not.
@@ -204,5 +204,5 @@ def _in_band(centre_um: float, width_um: float) -> Floats:
 
     at = np.clip(centre_um + width_um * np.linspace(-0.5, 0.5, 9), KNOTS_UM[0], KNOTS_UM[-1])
     curves = PchipInterpolator(KNOTS_UM, np.array([MATERIALS[name] for name in NAMES]), axis=1)
-    found: Floats = curves(at).mean(axis=1) / 100
-    return found
+    reflectance: Floats = curves(at).mean(axis=1) / 100
+    return reflectance

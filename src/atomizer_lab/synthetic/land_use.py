@@ -1,4 +1,4 @@
-"""Made-up scenes of EuroSAT: one of ten land uses to a scene."""
+"""Synthetic scenes of EuroSAT: one of ten land uses to a scene."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made-up landscape: what covers the ground where, how high it lies, and what stands on it.
+"""A synthetic landscape: what covers the ground where, how high it lies, and what stands on it.
 
 Sizes are metres: a field is about 100 m, a house 12 m, a road 8 m, a river 30 m. The same seed shows the same place at
 any pixel size, less what the pixels are too coarse to show.
@@ -59,7 +59,7 @@ class Recipe:
     road_m: float = 8.0
     town: float = 0.0  # share
     houses: Cover = Cover.TOWN  # what towns are made of: TOWN or INDUSTRY
-    relief_m: float = 15.0  # spread of the heights over 600 m
+    relief_m: float = 15.0  # standard deviation of the heights over 600 m
     trees: float = 0.04  # share of the possible places outside woods and fields of crops
     ground: str = "soil"
 
@@ -98,8 +98,8 @@ class Landscape:
     def stands(self) -> tuple[Ints, Ints, Ints]:
         """Return the covers (S,) and parcels (S,) of the pairs that occur, and which pair a pixel is (H, W)."""
         key = self.parcel.astype(np.int64) * len(Cover) + self.cover
-        found, index = np.unique(key, return_inverse=True)
-        return found % len(Cover), found // len(Cover), index.reshape(key.shape)
+        pairs, index = np.unique(key, return_inverse=True)
+        return pairs % len(Cover), pairs // len(Cover), index.reshape(key.shape)
 
 
 def make_landscape(rng: Random, canvas: Canvas, recipe: Recipe) -> Landscape:

@@ -233,5 +233,5 @@ def _brightness(land: Landscape) -> Floats:
     mixed = composition(covers, np.full(len(covers), 190.0), land.ground)
     bright = (mixed @ spectra([LASER]))[:, 0]
     bright[np.isin(covers, WATERS)] = 0.03
-    found: Floats = bright[index]
-    return found
+    bright_HW: Floats = bright[index]
+    return bright_HW

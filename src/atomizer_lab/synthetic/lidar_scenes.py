@@ -1,4 +1,4 @@
-"""Made-up scenes of DALES and FRACTAL, and of a village: returns of a laser, and the aerial image of the same place."""
+"""Synthetic scenes of DALES and FRACTAL, and of a village: laser returns and an aerial image."""
 
 from __future__ import annotations
 

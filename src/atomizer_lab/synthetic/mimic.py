@@ -1,4 +1,4 @@
-"""Scenes in the shape of each dataset: its sensors, size, dates, gaps and classes, filled with a made-up place.
+"""Scenes in the shape of each dataset: its sensors, size, dates, gaps and classes, filled with a synthetic landscape.
 
 ``size`` is in pixels, for point clouds in metres. The names of classes are those of the datasets; class numbers that a
 dataset ignores are −1.
@@ -20,29 +20,10 @@ from atomizer_io.data.sensors import GRAYSCALE, LIDAR, SENTINEL2
 from atomizer_io.errors import ConfigError
 from atomizer_lab.synthetic import probes
 from atomizer_lab.synthetic.digits import draw_digits
-from atomizer_lab.synthetic.disasters import (
-    BURN_BANDS,
-    PICTURE,
-    RADAR,
-    draw_burns,
-    draw_damage,
-    draw_floods,
-)
+from atomizer_lab.synthetic.disasters import BURN_BANDS, RADAR, RGB, draw_burns, draw_damage, draw_floods
 from atomizer_lab.synthetic.farming import CASHEW_BANDS, ORBITS, PASTIS_BANDS, draw_cashew, draw_pastis
-from atomizer_lab.synthetic.forests import (
-    BIOMASS_BANDS,
-    BIOMASS_RADAR,
-    LANDSAT,
-    draw_biomass,
-    draw_drivers,
-)
-from atomizer_lab.synthetic.hard_floods import (
-    COARSE,
-    SHARP,
-    STRANGER,
-    draw_hard_floods,
-    draw_stranger,
-)
+from atomizer_lab.synthetic.forests import BIOMASS_BANDS, BIOMASS_RADAR, LANDSAT, draw_biomass, draw_drivers
+from atomizer_lab.synthetic.hard_floods import COARSE, SHARP, STRANGER, draw_hard_floods, draw_stranger
 from atomizer_lab.synthetic.land_use import LAND_USES, draw_land_use
 from atomizer_lab.synthetic.lidar_scenes import BANDS as ORTHO
 from atomizer_lab.synthetic.lidar_scenes import draw_dales, draw_fractal, draw_village
@@ -106,7 +87,7 @@ SHAPES: dict[str, Shape] = {
     "sen1floods11": Shape("segmentation", (*RADAR, *SENTINEL2.channels), 512, 10.0, draw_floods, ("dry", "water")),
     "xview2": Shape(
         "segmentation",
-        PICTURE,
+        RGB,
         512,
         0.5,
         draw_damage,
@@ -170,12 +151,7 @@ STORIES: dict[str, Shape] = {
         "segmentation", STRANGER, 48, 10.0, draw_stranger, ("dry", "water"), places="hard-floods"
     ),
     "village": Shape(
-        "segmentation",
-        (*LIDAR.pick("elevation"), *ORTHO),
-        48,
-        0.0,
-        draw_village,
-        ("ground", "vegetation", "building"),
+        "segmentation", (*LIDAR.pick("elevation"), *ORTHO), 48, 0.0, draw_village, ("ground", "vegetation", "building")
     ),
 }
 

@@ -1,7 +1,7 @@
 """A landscape as a passive sensor sees it: reflectance in any channel with a wavelength, on any day, below any sky.
 
 Values come in the units in which the catalogue states its statistics: top of the atmosphere × 10⁴ for Sentinel-2,
-surface × 10⁴ for Sentinel-2 L2A, 0–1 for HLS, 8 bit for Landsat-8 and for pictures; 0–1 for any other sensor.
+surface × 10⁴ for Sentinel-2 L2A, 0–1 for HLS, 8 bit for Landsat-8 and for RGB images; 0–1 for any other sensor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from atomizer_lab.synthetic.random_maps import Canvas, Floats, Random, noise, sh
 SUN = (-0.45, 0.45, 0.77)  # towards the sun: west of south, as seen from above (x east, y south, z up)
 SHADOWS_BELOW_M = 2.0  # pixels up to this size show the shadows of houses and trees
 WEAVE = 0.22  # share of the ground that changes between leaf and soil within a row
-# Pictures are stretched for the eye: this reflectance is white.
+# RGB images are stretched for the eye: this reflectance is white.
 WHITE = {"R": 0.42, "G": 0.36, "B": 0.34, "NIR": 0.95}
 # How much a cover's brightness varies from pixel to pixel where nothing stands on it.
 ROUGHNESS = {Cover.ROAD: 0.04, Cover.MEADOW: 0.06, Cover.RUBBLE: 0.3, **dict.fromkeys(WATERS, 0.02)}

@@ -1,4 +1,4 @@
-"""Six small made-up tasks, each of which needs one capability.
+"""Six small synthetic tasks, each of which needs one capability.
 
 Everything that could give a class away by another route is the same for all classes by construction: the distribution
 of single pixels (texture), of single dates (season), of the optical bands (radar), of places near and far (spatial), of

@@ -1,4 +1,4 @@
-"""What made-up places are drawn from: random maps, polygons, winding lines, and where pixels lie in metres.
+"""What synthetic landscapes are drawn from: random maps, polygons, winding lines, and where pixels lie in metres.
 
 All sizes are metres on a :class:`Canvas`, so that the same seed shows the same place at any pixel size.
 """
@@ -64,7 +64,7 @@ def share_above(field: Floats, share: float) -> Bools:
 
 
 def noise(rng: Random, canvas: Canvas, scale_m: float, octaves: int = 1) -> Floats:
-    """Return a random map (H, W) of mean 0 and spread about 1 with features about ``scale_m`` across.
+    """Return a random map (H, W) of mean 0 and standard deviation about 1 with features about ``scale_m`` across.
 
     It is drawn on a coarse lattice in metres and interpolated: its cost does not grow with the scale. Each further
     octave adds features half as wide and half as strong.

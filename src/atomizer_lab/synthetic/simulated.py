@@ -1,4 +1,4 @@
-"""Simulated scenes: observations with the truth, as every maker of scenes returns them."""
+"""Simulated scenes: observations with the target, as every maker of scenes returns them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from atomizer_lab.synthetic.random_maps import Canvas, Floats, Ints, Random
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulated:
-    """Observations and the truth: one number for the scene, (H, W) on ``grid``, or (P,) at ``positions`` (P, 2).
+    """Observations and the target: one number for the scene, (H, W) on ``grid``, or (P,) at ``positions`` (P, 2).
 
-    With ``positions``, answer p belongs to site p of the first acquisition.
+    With ``positions``, target p belongs to site p of the first acquisition.
     """
 
     atoms: AtomSet
@@ -32,7 +32,7 @@ def grid_of(canvas: Canvas) -> Grid:
 
 
 def pooled(values: Floats, factor: int) -> Floats:
-    """Return the means (C, h, w) of squares of ``factor`` pixels; the last ones are filled up with what is beside."""
+    """Return the means (C, h, w) of blocks of ``factor`` × ``factor`` pixels; edges are repeated."""
     below, right = (-side % factor for side in values.shape[1:])
     filled = np.pad(values, ((0, 0), (0, below), (0, right)), mode="edge")
     count, height, width = filled.shape

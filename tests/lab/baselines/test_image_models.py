@@ -1,4 +1,4 @@
-"""ResNet and the vision transformer behind the contract: sizes, tasks, dates, absent values, operations."""
+"""ResNet and the vision transformer behind the contract: sizes, tasks, dates, absent values, FLOPs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DIGITS: dict[str, Any] = {"width": 32, "depth": 2, "heads": 2, "image_px": 8}
 
 
 def channels(count: int) -> tuple[Channel, ...]:
-    return tuple(Channel("made-up", f"B{i}", 0.4 + 0.01 * i, 0.02, mean=0.0, std=1.0) for i in range(count))
+    return tuple(Channel("synthetic", f"B{i}", 0.4 + 0.01 * i, 0.02, mean=0.0, std=1.0) for i in range(count))
 
 
 def synthetic(like: str, count: int = 8, **options: Any) -> tuple[Any, list[Sample]]:
@@ -38,10 +38,10 @@ def synthetic(like: str, count: int = 8, **options: Any) -> tuple[Any, list[Samp
 def made(name: str, dataset: Any, **settings: Any) -> Model:
     torch.manual_seed(0)
     info = dataset.info
-    asked: dict[str, Any] = {"task": info.task, "num_outputs": info.num_outputs, "channels": dataset.channels}
+    options: dict[str, Any] = {"task": info.task, "num_outputs": info.num_outputs, "channels": dataset.channels}
     if info.task == "regression":
-        asked |= {"target_mean": 100.0, "target_std": 80.0}
-    model: Model = aio.create_model(name, **{**asked, **settings})
+        options |= {"target_mean": 100.0, "target_std": 80.0}
+    model: Model = aio.create_model(name, **{**options, **settings})
     return model
 
 
@@ -94,12 +94,12 @@ def test_eight_samples_are_learned_by_heart(name: str, like: str, settings: dict
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     losses = []
     for _ in range(60):
-        answers = join(model.predict(inputs))
+        outputs = join(model.predict(inputs))
         if model.task_spec.regression:
             known = target.isfinite()
-            loss = F.mse_loss(answers[known, 0], target[known]) / 80.0**2
+            loss = F.mse_loss(outputs[known, 0], target[known]) / 80.0**2
         else:
-            loss = F.cross_entropy(answers, target, ignore_index=-1)
+            loss = F.cross_entropy(outputs, target, ignore_index=-1)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -111,19 +111,19 @@ def test_eight_samples_are_learned_by_heart(name: str, like: str, settings: dict
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("task", ["classification", "scene_regression"])
-def test_scenes_are_answered_and_models_saved(name: str, task: str, tmp_path: Path) -> None:
+def test_scenes_are_predicted_and_models_saved(name: str, task: str, tmp_path: Path) -> None:
     outputs = 3 if task == "classification" else 1
     bands = SENTINEL2.pick("B02", "B03", "B08")
     task_spec = TaskSpec(task, outputs, channels=bands, target_mean=50.0, target_std=2.0)
     model = aio.create_model(name, task_spec=task_spec).eval()
     scenes = [raster(1, size=(20, 20)), raster(2, size=(13, 31))]
     with torch.no_grad():
-        found = model(scenes)
+        result = model(scenes)
         model.save_pretrained(tmp_path)
         again = aio.load_model(tmp_path)(scenes)
-    assert found.shape == (2, outputs) and torch.equal(found, again)
+    assert result.shape == (2, outputs) and torch.equal(result, again)
     if task == "scene_regression":
-        assert 40 < float(found.mean()) < 60
+        assert 40 < float(result.mean()) < 60
 
 
 # --- dates ---
@@ -131,14 +131,14 @@ def test_scenes_are_answered_and_models_saved(name: str, task: str, tmp_path: Pa
 
 @pytest.mark.parametrize("name", SMALL)
 def test_dates_are_averaged_by_default(name: str) -> None:
-    one, other = raster(1, size=(16, 16), day=10), raster(2, size=(16, 16), day=200)
-    model = aio.create_model(name, channels=one.channels).eval()
+    first, second = raster(1, size=(16, 16), day=10), raster(2, size=(16, 16), day=200)
+    model = aio.create_model(name, channels=first.channels).eval()
     where = [torch.zeros(1, 2)]
     mean = aio.AtomSet(
-        (replace(one.acquisitions[0], values=(one.acquisitions[0].values + other.acquisitions[0].values) / 2),)
+        (replace(first.acquisitions[0], values=(first.acquisitions[0].values + second.acquisitions[0].values) / 2),)
     )
     with torch.no_grad():
-        torch.testing.assert_close(model([one + other], where), model([mean], where))
+        torch.testing.assert_close(model([first + second], where), model([mean], where))
 
 
 @pytest.mark.parametrize("task", ["segmentation", "classification"])
@@ -156,10 +156,10 @@ def test_several_dates(name: str, settings: dict[str, Any], task: str) -> None:
     model = aio.create_model(name, task=task, channels=dates[0].channels, **settings).eval()
     where = [torch.tensor([[5.0, 5.0], [-30.0, 20.0]])] if task == "segmentation" else None
     with torch.no_grad():
-        found = [model([sum(dates[:count])], where)[0] for count in (2, 3)]
+        result = [model([sum(dates[:count])], where)[0] for count in (2, 3)]
         again = model([sum(dates[:2]), sum(dates[:3])], where and where * 2)
-    assert not torch.allclose(*found)
-    for one, both in zip(found, again, strict=True):
+    assert not torch.allclose(*result)
+    for one, both in zip(result, again, strict=True):
         torch.testing.assert_close(one, both)
     if "num_dates" in settings:
         with pytest.raises(ConfigError, match=r"a scene has 4 dates, but the model was made for 3.*num_dates=4"):
@@ -179,8 +179,8 @@ def test_a_missing_date_is_an_image_of_zeros() -> None:
 def test_a_numbered_date_keeps_its_place(name: str) -> None:
     months = {step: numbered(raster(step, size=(8, 8), day=30 * step), step) for step in (1, 7, 10)}
     bands = months[1].channels
-    asked = {"channels": bands, "timesteps": (1, 7, 10), "temporal": "linear", "num_dates": 3}
-    model = aio.create_model(name, **asked)
+    options = {"channels": bands, "timesteps": (1, 7, 10), "temporal": "linear", "num_dates": 3}
+    model = aio.create_model(name, **options)
     whole = model.preparer()(sum(months.values()), None).values_TCHW
     for gone, place in ((1, 0), (7, 1), (10, 2)):
         few = model.preparer()(sum(atoms for step, atoms in months.items() if step != gone), None).values_TCHW
@@ -192,7 +192,7 @@ def test_a_numbered_date_keeps_its_place(name: str) -> None:
         model.preparer()(months[1] + stranger, None)
     unnumbered = model.preparer()(raster(1, size=(8, 8)) + raster(2, size=(8, 8), day=300), None).values_TCHW
     assert (unnumbered[2] == 0).all() and (unnumbered[:2] != 0).any(dim=(1, 2, 3)).all()
-    longer = aio.create_model(name, **{**asked, "num_dates": 4}).preparer()  # not the dates of the training data
+    longer = aio.create_model(name, **{**options, "num_dates": 4}).preparer()  # not the dates of the training data
     assert (longer(months[7] + months[10], None).values_TCHW[2:] == 0).all()
 
 
@@ -222,12 +222,12 @@ def test_an_absent_channel_is_its_mean(name: str) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 50), (33, 20)])
-def test_any_size_is_answered_and_trained(name: str, shape: tuple[int, int]) -> None:
+def test_any_size_is_predicted_and_trained(name: str, shape: tuple[int, int]) -> None:
     atoms = raster(4, size=shape)
     model = aio.create_model(name, channels=atoms.channels).train()
-    (found,) = model([atoms], [aio.Grid(*shape, 10.0).positions()])
-    found.sum().backward()
-    assert found.shape == (shape[0] * shape[1], 2) and found.isfinite().all()
+    (result,) = model([atoms], [aio.Grid(*shape, 10.0).positions()])
+    result.sum().backward()
+    assert result.shape == (shape[0] * shape[1], 2) and result.isfinite().all()
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -253,8 +253,8 @@ def digits(count: int) -> list[Sample]:
 
 def digit_model(**settings: Any) -> Model:
     torch.manual_seed(0)
-    given = {"num_outputs": 3, "channels": GRAYSCALE.channels, "extent_m": 8.0}
-    model: Model = aio.create_model("vit_mnist", **given, **DIGITS, **settings)
+    arguments = {"num_outputs": 3, "channels": GRAYSCALE.channels, "extent_m": 8.0}
+    model: Model = aio.create_model("vit_mnist", **arguments, **DIGITS, **settings)
     return model
 
 
@@ -270,8 +270,8 @@ def test_removed_pixels_are_no_tokens_and_others_keep_their_place() -> None:
         whole = vit.tokens(model.preparer()(sample.atoms, None).values_TCHW)
         kept = vit.tokens(image.values_TCHW, image.kept_K[None])
         torch.testing.assert_close(kept[:, 1:], whole[:, 1:][:, image.kept_K])
-        wanted = model.network().head(vit.blocks(kept)[:, 0])
-        torch.testing.assert_close(model([sparse.atoms]), wanted)
+        expected = model.network().head(vit.blocks(kept)[:, 0])
+        torch.testing.assert_close(model([sparse.atoms]), expected)
 
 
 def test_sites_that_are_gone_are_as_good_as_unobserved() -> None:
@@ -311,10 +311,10 @@ def test_a_map_omits_nothing() -> None:
         aio.create_model("vit_mnist", task="segmentation", channels=GRAYSCALE.channels)
 
 
-# --- operations ---
+# --- FLOPs ---
 
 
-def convolutions(network: nn.Module, *given: torch.Tensor) -> float:
+def convolutions(network: nn.Module, *arguments: torch.Tensor) -> float:
     """Twice the multiply-adds of all convolutions, by hand from their shapes."""
     total = 0.0
 
@@ -324,13 +324,13 @@ def convolutions(network: nn.Module, *given: torch.Tensor) -> float:
 
     hooks = [m.register_forward_hook(count) for m in network.modules() if isinstance(m, nn.Conv2d)]
     with torch.no_grad():
-        network(*given)
+        network(*arguments)
     for hook in hooks:
         hook.remove()
     return total
 
 
-def test_operations_of_a_resnet_are_those_of_its_convolutions() -> None:
+def test_flops_of_a_resnet_are_those_of_its_convolutions() -> None:
     atoms = raster(7, size=(40, 24))
     model = aio.create_model("resnet_small", channels=atoms.channels).eval()
     image = model.preparer()(atoms, None)
@@ -338,7 +338,7 @@ def test_operations_of_a_resnet_are_those_of_its_convolutions() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.8])
-def test_operations_of_a_transformer_by_hand(share: float) -> None:
+def test_flops_of_a_transformer_by_hand(share: float) -> None:
     model = digit_model().eval()
     scene = sparsify(digits(1)[0], share, torch.Generator()).atoms
     image = model.preparer()(scene, None)
@@ -347,12 +347,12 @@ def test_operations_of_a_transformer_by_hand(share: float) -> None:
     assert model.flops([image]) == 2 * (64 * width + 2 * block + width * 3)
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("resnet50", 158.0), ("vit_small", 175.0)])
-def test_operations_on_the_input_of_sen1floods11(name: str, wanted: float) -> None:
+@pytest.mark.parametrize(("name", "expected"), [("resnet50", 158.0), ("vit_small", 175.0)])
+def test_flops_on_the_input_of_sen1floods11(name: str, expected: float) -> None:
     with torch.device("meta"):
         model = aio.create_model(name, channels=channels(15))
         image = Image(torch.empty(1, 15, 512, 512))
-    assert model.flops([image]) / 1e9 == pytest.approx(wanted, rel=0.01)
+    assert model.flops([image]) / 1e9 == pytest.approx(expected, rel=0.01)
 
 
 # --- mistakes ---

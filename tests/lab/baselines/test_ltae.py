@@ -48,13 +48,13 @@ def test_it_is_what_plain_loops_say(days: bool, more: dict) -> None:
         torch.nn.init.normal_(parameter)
     x_BTDHW = torch.randn(2, 4, 12, 3, 2, dtype=torch.float64)
     day_BT = torch.tensor([[3.0, 90.0, 200.0, 366.0], [1.0, 2.0, 3.0, 4.0]], dtype=torch.float64)
-    found = module(x_BTDHW, day_BT if days else None)
-    assert found.shape == (2, 12, 3, 2)
+    result = module(x_BTDHW, day_BT if days else None)
+    assert result.shape == (2, 12, 3, 2)
     for scene in range(2):
         for row in range(3):
             for column in range(2):
-                wanted = looped(module, x_BTDHW[scene, :, :, row, column], day_BT[scene].tolist() if days else None)
-                torch.testing.assert_close(found[scene, :, row, column], wanted, atol=1e-5, rtol=1e-5)
+                expected = looped(module, x_BTDHW[scene, :, :, row, column], day_BT[scene].tolist() if days else None)
+                torch.testing.assert_close(result[scene, :, row, column], expected, atol=1e-5, rtol=1e-5)
 
 
 def test_the_order_of_dates_counts_only_with_days() -> None:
@@ -85,5 +85,5 @@ def test_a_linear_map_begins_as_the_mean() -> None:
     torch.testing.assert_close(module(x), x.mean(dim=1))
     torch.nn.init.normal_(module.linear.weight)
     torch.nn.init.normal_(module.linear.bias)
-    wanted = module.linear(x.movedim(1, -1))[..., 0]
-    torch.testing.assert_close(module(x), wanted)
+    expected = module.linear(x.movedim(1, -1))[..., 0]
+    torch.testing.assert_close(module(x), expected)

@@ -26,9 +26,9 @@ TINY: dict[str, dict[str, Any]] = {
 }
 
 
-def made(name: str, atoms: aio.AtomSet, **asked: Any) -> Model:
+def made(name: str, atoms: aio.AtomSet, **options: Any) -> Model:
     torch.manual_seed(0)
-    model: Model = aio.create_model(name, **{"channels": atoms.channels, **TINY[name], **asked})
+    model: Model = aio.create_model(name, **{"channels": atoms.channels, **TINY[name], **options})
     return model.eval()
 
 
@@ -83,15 +83,15 @@ def test_eight_samples_are_learned_by_heart(name: str, steps: int, rate: float) 
 def test_every_kind_of_task_is_trained(name: str, like: str, options: dict[str, Any], tmp_path: Path) -> None:
     dataset, samples = synthetic(like, 2, **options)
     info = dataset.info
-    asked = {"task": info.task, "num_outputs": info.num_outputs, "channels": dataset.channels}
-    asked |= {"target_mean": 100.0, "target_std": 80.0} if info.task == "regression" else {}
-    model = made(name, samples[0].atoms, **asked).train()
+    of_task = {"task": info.task, "num_outputs": info.num_outputs, "channels": dataset.channels}
+    of_task |= {"target_mean": 100.0, "target_std": 80.0} if info.task == "regression" else {}
+    model = made(name, samples[0].atoms, **of_task).train()
     inputs = [model.preparer()(sample.atoms, sample.queries) for sample in samples]
-    answers = model.predict(inputs)
-    for answer, sample in zip(answers, samples, strict=True):
-        asked_at = () if sample.queries is None else (len(sample.queries),)
-        assert answer.shape == (*asked_at, info.num_outputs) and answer.isfinite().all()
-    sum(answer.square().mean() for answer in answers).backward()
+    outputs = model.predict(inputs)
+    for output, sample in zip(outputs, samples, strict=True):
+        queries_shape = () if sample.queries is None else (len(sample.queries),)
+        assert output.shape == (*queries_shape, info.num_outputs) and output.isfinite().all()
+    sum(output.square().mean() for output in outputs).backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
     model.eval().save_pretrained(tmp_path)
     loaded = aio.load_model(tmp_path)
@@ -105,15 +105,15 @@ def test_a_date_matters_unless_dates_are_not_to_be_used(name: str) -> None:
     def series(days: tuple[int, int]) -> aio.AtomSet:
         return raster(0, size=(8, 8), day=days[0]) + raster(1, size=(8, 8), day=days[1])
 
-    def answers(dates: bool) -> list[torch.Tensor]:
+    def outputs(dates: bool) -> list[torch.Tensor]:
         model = grown(made(name, series((10, 90)), dates=dates))
         with torch.no_grad():
             return [
                 model([series(days)], [aio.Grid(8, 8, gsd_m=10.0).positions()])[0] for days in ((10, 90), (10, 200))
             ]
 
-    assert not torch.allclose(*answers(dates=True), atol=1e-5)
-    assert torch.equal(*answers(dates=False))
+    assert not torch.allclose(*outputs(dates=True), atol=1e-5)
+    assert torch.equal(*outputs(dates=False))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -125,8 +125,11 @@ def test_the_order_of_images_without_a_date_matters(name: str) -> None:
 
     model = grown(made(name, pair(0, 1), dates=False))
     with torch.no_grad():
-        answers = [model([each], [aio.Grid(8, 8, gsd_m=10.0).positions()])[0] for each in (pair(0, 1), pair(1, 0))]
-    assert not torch.allclose(*answers, atol=1e-5)
+        outputs = [
+            model([pair_of_dates], [aio.Grid(8, 8, gsd_m=10.0).positions()])[0]
+            for pair_of_dates in (pair(0, 1), pair(1, 0))
+        ]
+    assert not torch.allclose(*outputs, atol=1e-5)
 
 
 # --- what is absent, new, coarse ---
@@ -167,9 +170,9 @@ def test_new_channels_are_read_by_their_wavelength_and_others_refused(name: str)
     model = grown(made(name, scene))
     moved = [Channel("drone", f"{c.name}x", c.wavelength_um, mean=c.mean, std=c.std) for c in scene.channels]
     values = scene.acquisitions[0].observed().T.reshape(-1, 8, 8)
-    other = aio.AtomSet.from_raster(values, moved, 10.0, 100)
+    shifted = aio.AtomSet.from_raster(values, moved, 10.0, 100)
     with torch.no_grad():
-        torch.testing.assert_close(model([other], [where]), model([scene], [where]))
+        torch.testing.assert_close(model([shifted], [where]), model([scene], [where]))
     assert model.capabilities.new_channels and not model.unreadable(moved)
     soil = Channel("drone", "soil", mean=0.0, std=1.0)
     assert model.unreadable([soil, SENTINEL1["VV"]]) == [soil, SENTINEL1["VV"]]  # its code was never trained
@@ -209,5 +212,5 @@ def test_half_precision_and_a_scene_of_one_pixel(name: str, tmp_path: Path) -> N
     model: Model = aio.create_model(name, **TINY[name], channels=channels).train()
     model([atoms], [torch.zeros(1, 2)])[0].sum().backward()
     model.eval().to(torch.bfloat16).save_pretrained(tmp_path)
-    (answer,) = aio.load_model(tmp_path)([atoms], [torch.zeros(1, 2)])
-    assert answer.dtype == torch.bfloat16 and answer.isfinite().all()
+    (output,) = aio.load_model(tmp_path)([atoms], [torch.zeros(1, 2)])
+    assert output.dtype == torch.bfloat16 and output.isfinite().all()

@@ -35,7 +35,7 @@ TINY = {"latents": 5, "width": 12, "depth": 2, "heads": 3, "head_dim": 4, "posit
 
 
 def made(name: str = "perceiver_io_small", **settings: Any) -> PerceiverIO:
-    """A tiny model with large enough weights that everything it reads shows in its answers."""
+    """A tiny model with large enough weights that everything it reads shows in its outputs."""
     torch.manual_seed(0)
     model: PerceiverIO = aio.create_model(name, **{"num_outputs": 3, **TINY, **settings})
     for parameter in model.parameters():
@@ -44,15 +44,15 @@ def made(name: str = "perceiver_io_small", **settings: Any) -> PerceiverIO:
 
 
 def mixed() -> aio.AtomSet:
-    """Two rasters with holes on two dates, and a cloud with site fields."""
+    """Two rasters with holes on two dates, and a point cloud with site fields."""
     radar = raster(1, SENTINEL1, ("VV", "VH"), (6, 5), 12.0, 40, holes=0.2)
     return raster(0, holes=0.3) + radar + raster(3, day=200) + points(2, 40)
 
 
-def asked(model: PerceiverIO, atoms: aio.AtomSet, where: Tensor, sites: Any = None, **cost: Any) -> Tensor:
+def predicted(model: PerceiverIO, atoms: aio.AtomSet, where: Tensor, sites: Any = None, **cost: Any) -> Tensor:
     with torch.no_grad():
-        (answers,) = model.predict([model.preparer()(atoms, queries_at(where, sites), Cost(**cost))])
-    return answers
+        (outputs,) = model.predict([model.preparer()(atoms, queries_at(where, sites), Cost(**cost))])
+    return outputs
 
 
 # --- sizes ---
@@ -98,9 +98,9 @@ def test_streamed_attention_is_plain_attention() -> None:
     key, value = keys_and_values(slice(None), weight)
     plain = (query @ key.mT / 2).softmax(dim=-1) @ value
     torch.testing.assert_close(streamed(query, weight), plain, rtol=1e-12, atol=1e-12)
-    wanted = torch.autograd.grad(plain.square().sum(), (query, weight))
-    found = torch.autograd.grad(streamed(query, weight).square().sum(), (query, weight))
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+    expected = torch.autograd.grad(plain.square().sum(), (query, weight))
+    result = torch.autograd.grad(streamed(query, weight).square().sum(), (query, weight))
+    torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_streamed_attention_bears_any_logits() -> None:
@@ -109,8 +109,8 @@ def test_streamed_attention_bears_any_logits() -> None:
     def keys_and_values(block: int) -> tuple[Tensor, Tensor]:
         return keys[:, block : block + 1], torch.full((1, 1, 1), float(block))
 
-    found = streamed_attention(torch.ones(1, 1, 1), range(4), keys_and_values)
-    assert float(found) == pytest.approx((1 + 3 * math.e) / (1 + math.e))
+    result = streamed_attention(torch.ones(1, 1, 1), range(4), keys_and_values)
+    assert float(result) == pytest.approx((1 + 3 * math.e) / (1 + math.e))
 
 
 # --- against the same network, written out ---
@@ -147,10 +147,10 @@ def plain_attention(query: Tensor, context: Tensor, layer: Any, heads: int) -> T
     return layer.out(torch.cat([(q @ k.T / q.shape[1] ** 0.5).softmax(dim=1) @ v for q, k, v in parts], dim=1))
 
 
-def plain_answer(
+def plain_outputs(
     model: PerceiverIO, atoms: aio.AtomSet, where: Tensor, seen: dict[int, list[tuple[int, int]]]
 ) -> Tensor:
-    """The answers at positions from the scene's centre; ``seen`` lists (acquisition, site) that a query looks at."""
+    """The outputs at positions from the scene's centre; ``seen`` lists (acquisition, site) that a query looks at."""
     reader, decoder, heads = model.reader, model.decoder, model.chosen.heads
     assert decoder is not None
     h = reader.latents
@@ -178,7 +178,7 @@ def plain_answer(
 
 
 @pytest.mark.parametrize("block_bytes", [40_000, 1 << 25])
-def test_answers_and_gradients_are_those_of_the_network_written_out(
+def test_outputs_and_gradients_are_those_of_the_network_written_out(
     monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
     """Also where each block holds few atoms and queries, and nothing is kept for the backward pass."""
@@ -189,14 +189,14 @@ def test_answers_and_gradients_are_those_of_the_network_written_out(
     positions = torch.cat([queries(0, 6), cloud[:2]])
     x_min, y_min, x_max, y_max = atoms.bounds
     centre = torch.tensor([(x_min + x_max) / 2, (y_min + y_max) / 2], dtype=torch.float64)
-    (found,) = model([atoms], [positions])
-    wanted = plain_answer(model, atoms, positions - centre, {6: [(3, 0)], 7: [(3, 1)]})
-    torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-8)
+    (result,) = model([atoms], [positions])
+    expected = plain_outputs(model, atoms, positions - centre, {6: [(3, 0)], 7: [(3, 1)]})
+    torch.testing.assert_close(result, expected, rtol=1e-8, atol=1e-8)
     parameters = dict(model.named_parameters())
-    by_hand = torch.autograd.grad(wanted.square().mean(), list(parameters.values()))
-    streamed = torch.autograd.grad(found.square().mean(), list(parameters.values()))
-    for name, one, other in zip(parameters, streamed, by_hand, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9, msg=name)
+    by_hand = torch.autograd.grad(expected.square().mean(), list(parameters.values()))
+    streamed = torch.autograd.grad(result.square().mean(), list(parameters.values()))
+    for name, fast, plain in zip(parameters, streamed, by_hand, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-6, atol=1e-9, msg=name)
 
 
 def test_the_layers_are_those_of_transformers() -> None:
@@ -215,7 +215,7 @@ def test_the_layers_are_those_of_transformers() -> None:
         self_attention_widening_factor=4, attention_probs_dropout_prob=0.0, **how,
     )  # fmt: skip
     encoder = PerceiverEncoder(config, kv_dim=tokens.shape[-1]).double().eval()
-    answerer = PerceiverLayer(
+    decoder_layer = PerceiverLayer(
         config, True, num_heads=c.heads, q_dim=c.width, kv_dim=c.width, widening_factor=4, **how
     ).double()
 
@@ -232,7 +232,7 @@ def test_the_layers_are_those_of_transformers() -> None:
 
     for layer, ours, norms in (
         (encoder.cross_attention, reader, [reader.norm, reader.token_norm]),
-        (answerer, decoder, [decoder.norm, decoder.latent_norm]),
+        (decoder_layer, decoder, [decoder.norm, decoder.latent_norm]),
     ):
         copied(layer, ours, norms, [ours.query.weight, *ours.key_value.weight.chunk(2)], ours.feedforward)
     for layer, attention, feedforward in zip(encoder.self_attends, model.attentions, model.feedforwards, strict=True):
@@ -243,8 +243,8 @@ def test_the_layers_are_those_of_transformers() -> None:
     with torch.no_grad():
         latents = encoder(reader.latents[None], inputs=tokens).last_hidden_state
         position = decoder.position(model.chosen.position_features(scene.queries_M2, torch.float64))
-        wanted = decoder.head(answerer(position[None], inputs=latents)[0][0])
-    torch.testing.assert_close(asked(model, atoms, where), wanted, rtol=1e-5, atol=1e-5)
+        expected = decoder.head(decoder_layer(position[None], inputs=latents)[0][0])
+    torch.testing.assert_close(predicted(model, atoms, where), expected, rtol=1e-5, atol=1e-5)
 
 
 # --- memory ---
@@ -255,11 +255,11 @@ class Largest(TorchDispatchMode):
 
     size = 0
 
-    def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
-        made = function(*given, **(named or {}))
-        for each in made if isinstance(made, (tuple, list)) else (made,):
-            if isinstance(each, Tensor):
-                self.size = max(self.size, each.untyped_storage().nbytes())
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        made = function(*arguments, **(named or {}))
+        for value in made if isinstance(made, (tuple, list)) else (made,):
+            if isinstance(value, Tensor):
+                self.size = max(self.size, value.untyped_storage().nbytes())
         return made
 
 
@@ -272,9 +272,9 @@ def test_no_tensor_grows_with_atoms_and_latents(training: bool) -> None:
     for atoms in (small, large):
         inputs = [model.preparer()(atoms, queries_at(queries(0, 20)))]
         with Largest() as largest, torch.set_grad_enabled(training):
-            (answers,) = model.predict(inputs)
+            (outputs,) = model.predict(inputs)
             if training:
-                answers.square().mean().backward()
+                outputs.square().mean().backward()
         sizes.append(largest.size)
     assert small.num_atoms == 7500 and large.num_atoms == 89787
     assert max(sizes) < 2 * memory.CPU_BLOCK_BYTES < 89787 * 64 * 4 * 4
@@ -285,7 +285,7 @@ def test_no_tensor_grows_with_atoms_and_latents(training: bool) -> None:
 
 
 def wire_above_ground() -> tuple[aio.AtomSet, Tensor, dict[int, Tensor]]:
-    """A cloud whose first two returns share x and y, and queries that name them."""
+    """A point cloud whose first two returns share x and y, and queries that name them."""
     cloud = points(0, 60)
     shared = cloud.acquisitions[0].positions.clone()
     shared[1] = shared[0]
@@ -294,22 +294,22 @@ def wire_above_ground() -> tuple[aio.AtomSet, Tensor, dict[int, Tensor]]:
 
 
 @pytest.mark.parametrize("max_points", [None, 1, 30])
-def test_a_wire_and_the_ground_below_get_different_answers(max_points: int | None) -> None:
+def test_a_wire_and_the_ground_below_get_different_outputs(max_points: int | None) -> None:
     atoms, where, sites = wire_above_ground()
     model = made(channels=LIDAR.pick("elevation"))
-    assert model.chosen.point_tokens, "a model that is made for clouds looks at points unless it is told not to"
-    wire, ground = asked(model, atoms, where, sites, max_points=max_points)
+    assert model.chosen.point_tokens, "a model that is made for point clouds looks at points by default"
+    wire, ground = predicted(model, atoms, where, sites, max_points=max_points)
     assert not torch.allclose(wire, ground, atol=1e-3)
     blind = made(channels=LIDAR.pick("elevation"), point_tokens=False)
-    wire, ground = asked(blind, atoms, where, sites, max_points=max_points)
+    wire, ground = predicted(blind, atoms, where, sites, max_points=max_points)
     assert torch.equal(wire, ground)
 
 
 def test_points_are_named_when_the_model_is_called() -> None:
     atoms, where, sites = wire_above_ground()
     model = made(channels=LIDAR.pick("elevation"))
-    (found,) = model([atoms], [where], sites=[sites])
-    assert torch.equal(found, asked(model, atoms, where, sites))
+    (result,) = model([atoms], [where], sites=[sites])
+    assert torch.equal(result, predicted(model, atoms, where, sites))
     with pytest.raises(QueryError, match="sites are given for 2 samples, but there are 1"):
         model([atoms], [where], sites=[sites, sites])
 
@@ -357,9 +357,9 @@ def test_a_budget_of_atoms_is_a_draw_of_valid_ones() -> None:
         mask[numbers] = True
         kept.append(dataclasses.replace(acquisition, valid=mask.reshape(acquisition.values.shape)))
     with torch.no_grad():
-        (found,) = model.predict([scene])
+        (result,) = model.predict([scene])
         whole = dataclasses.replace(scene, atoms=aio.AtomSet(tuple(kept)), used=(None,) * 4)
-        torch.testing.assert_close(found, model.predict([whole])[0], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(result, model.predict([whole])[0], rtol=1e-9, atol=1e-9)
 
 
 def test_costs_that_do_not_apply_are_refused() -> None:
@@ -374,18 +374,18 @@ def test_costs_that_do_not_apply_are_refused() -> None:
             model.keep_cost(cost)
 
 
-# --- what is asked, and of what ---
+# --- queries and scenes ---
 
 
 def test_neither_the_frame_nor_the_order_of_sites_matters() -> None:
     model, atoms, where = made(), raster(0, holes=0.2), queries(0, 9)
-    usual = asked(model, atoms, where)
+    usual = predicted(model, atoms, where)
     shift = torch.tensor([5e5, -3e6], dtype=torch.float64)
     (acquisition,) = atoms.acquisitions
     moved = aio.AtomSet((dataclasses.replace(acquisition, positions=acquisition.positions + shift),))
-    torch.testing.assert_close(asked(model, moved, where + shift), usual, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(predicted(model, moved, where + shift), usual, rtol=1e-6, atol=1e-6)
     turned = aio.AtomSet((acquisition.with_sites(torch.arange(len(acquisition.positions)).flip(0)),))
-    torch.testing.assert_close(asked(model, turned, where), usual, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(predicted(model, turned, where), usual, rtol=1e-9, atol=1e-9)
 
 
 def test_a_missing_channel_is_absent_and_a_new_one_goes_by_its_wavelength() -> None:
@@ -393,16 +393,16 @@ def test_a_missing_channel_is_absent_and_a_new_one_goes_by_its_wavelength() -> N
     atoms, where = raster(0), queries(0, 9)
     hollow = atoms.acquisitions[0].values.clone()
     hollow[:, 1] = torch.nan
-    without = asked(model, atoms.drop("B03"), where)
+    without = predicted(model, atoms.drop("B03"), where)
     empty = aio.AtomSet((dataclasses.replace(atoms.acquisitions[0], values=hollow),))
-    torch.testing.assert_close(asked(model, empty, where), without, rtol=1e-12, atol=1e-12)
-    assert not torch.allclose(asked(model, atoms, where), without, atol=1e-3)
+    torch.testing.assert_close(predicted(model, empty, where), without, rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(predicted(model, atoms, where), without, atol=1e-3)
     new = raster(0, names=("B02", "B11"))
-    assert model.unreadable(new.channels) == [] and asked(model, new, where).isfinite().all()
+    assert model.unreadable(new.channels) == [] and predicted(model, new, where).isfinite().all()
     assert [c.name for c in model.unreadable(SENTINEL1.pick("VV"))] == ["VV"]
     stranger = aio.Channel("radar", "X9", mean=0.0, std=1.0)
     with pytest.raises(UnknownChannelError, match="neither a wavelength"):
-        asked(model, aio.AtomSet.from_raster(np.ones((1, 3, 3)), [stranger], 10.0), where)
+        predicted(model, aio.AtomSet.from_raster(np.ones((1, 3, 3)), [stranger], 10.0), where)
 
 
 @pytest.mark.parametrize("task", ["classification", "scene_regression", "segmentation", "regression"])
@@ -415,26 +415,26 @@ def test_each_task_trains_saves_and_loads(task: str, tmp_path: Path) -> None:
     model = aio.create_model("perceiver_io_small", task_spec=task_spec)
     assert model.chosen.position_scale_m == 45.0
     where = [queries(0, 7), queries(1, 4)] if task_spec.dense else None
-    found = model(scenes, where)
-    shapes = [tuple(each.shape) for each in found]
+    result = model(scenes, where)
+    shapes = [tuple(output.shape) for output in result]
     assert shapes == ([(7, outputs), (4, outputs)] if task_spec.dense else [(outputs,)] * 2)
-    sum(each.square().mean() for each in found).backward()
+    sum(output.square().mean() for output in result).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     if outputs == 1:
-        assert all(80 < float(each.detach().mean()) < 120 for each in found)
+        assert all(80 < float(output.detach().mean()) < 120 for output in result)
     model.save_pretrained(tmp_path)
     loaded = aio.load_model(tmp_path)
     assert isinstance(loaded, PerceiverIO) and loaded.settings() == model.settings() and loaded.task_spec == task_spec
     with torch.no_grad():
         again, alone = loaded(scenes, where), [loaded([s], where and [where[i]])[0] for i, s in enumerate(scenes)]
-    for one, other, single in zip(found, again, alone, strict=True):
-        torch.testing.assert_close(one.detach(), other)
-        torch.testing.assert_close(other, single, rtol=1e-4, atol=1e-4)
+    for output, same, single in zip(result, again, alone, strict=True):
+        torch.testing.assert_close(output.detach(), same)
+        torch.testing.assert_close(same, single, rtol=1e-4, atol=1e-4)
 
 
-def test_dates_are_told_apart() -> None:
+def test_dates_are_distinguished() -> None:
     model, where = made(), queries(0, 5)
-    first, second = (asked(model, raster(0, day=20) + raster(1, day=day), where) for day in (150, 250))
+    first, second = (predicted(model, raster(0, day=20) + raster(1, day=day), where) for day in (150, 250))
     assert not torch.allclose(first, second, atol=1e-3)
 
 
@@ -443,28 +443,28 @@ def test_it_overfits_eight_samples() -> None:
     torch.manual_seed(0)
     task_spec = TaskSpec(channels=dataset.channels, extent_m=160.0)
     model = aio.create_model("perceiver_io_small", task_spec=task_spec, depth=2, latents=32)
-    some, inputs, targets = torch.arange(0, 256, 4), [], []
+    subset, inputs, targets = torch.arange(0, 256, 4), [], []
     for sample in (dataset[i] for i in range(8)):
-        inputs.append(model.preparer()(sample.atoms, sample.queries.part(some), Cost(budget=100)))
-        targets.append(sample.target[some])
-    truth = torch.cat(targets)
-    known = truth >= 0
-    usual = float(truth[known].bincount().max() / known.sum())
+        inputs.append(model.preparer()(sample.atoms, sample.queries.part(subset), Cost(budget=100)))
+        targets.append(sample.target[subset])
+    target = torch.cat(targets)
+    known = target >= 0
+    usual = float(target[known].bincount().max() / known.sum())
     optimizer, share = torch.optim.AdamW(model.parameters(), lr=2e-3), 0.0
     for _ in range(45):
         optimizer.zero_grad()
-        answers = torch.cat(model.predict(inputs))
-        share = float((answers.argmax(dim=1)[known] == truth[known]).float().mean())
+        outputs = torch.cat(model.predict(inputs))
+        share = float((outputs.argmax(dim=1)[known] == target[known]).float().mean())
         if share > 0.97:
             break
-        cross_entropy(answers, truth, ignore_index=-1).backward()
+        cross_entropy(outputs, target, ignore_index=-1).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     assert share > 0.97 > usual + 0.2, (share, usual)
 
 
 @pytest.mark.parametrize("task", ["segmentation", "classification"])
-def test_operations_are_those_that_torch_counts(task: str) -> None:
+def test_flops_are_those_that_torch_counts(task: str) -> None:
     model = made(task=task, point_tokens=True, gated=task == "segmentation")
     atoms = mixed()
     positions = torch.cat([queries(0, 6), atoms.acquisitions[3].positions[:5]])
@@ -474,8 +474,8 @@ def test_operations_are_those_that_torch_counts(task: str) -> None:
     assert model.flops(inputs) == counter.get_total_flops()
 
 
-def test_operations_of_the_paper_size() -> None:
-    """A scene of 512 × 512 pixels with 15 channels, a query per pixel: eight tera-operations, as others counted."""
+def test_flops_of_the_paper_size() -> None:
+    """A scene of 512 × 512 pixels with 15 channels, a query per pixel: eight TFLOPs, as others counted."""
     with torch.device("meta"):
         model = aio.create_model("perceiver_io_seg")
     atoms = aio.AtomSet.from_raster(torch.zeros(2, 512, 512), SENTINEL2.pick("B02", "B03"), 10.0)
@@ -484,20 +484,20 @@ def test_operations_of_the_paper_size() -> None:
     assert fifteen / 1e12 == pytest.approx(7.95, rel=0.05)
 
 
-def test_half_precision_and_nothing_asked() -> None:
+def test_half_precision_and_no_queries() -> None:
     model, atoms = made(), mixed()
-    wanted = asked(model, atoms, queries(0, 9))
+    expected = predicted(model, atoms, queries(0, 9))
     halved = model.to(torch.bfloat16)
-    (found,) = halved([atoms], [queries(0, 9)])
-    assert found.dtype == torch.bfloat16
-    found.float().square().mean().backward()
+    (result,) = halved([atoms], [queries(0, 9)])
+    assert result.dtype == torch.bfloat16
+    result.float().square().mean().backward()
     assert halved.reader.key_value.weight.grad is not None
-    assert float((found.detach().double() - wanted).abs().mean()) < 0.1 * float(wanted.abs().mean())
+    assert float((result.detach().double() - expected).abs().mean()) < 0.1 * float(expected.abs().mean())
     with torch.autocast("cpu", torch.bfloat16):
         (mixed_precision,) = halved.float()([atoms], [queries(0, 9)])
         loss = mixed_precision.float().square().mean()
     loss.backward()
-    assert float((mixed_precision.detach().double() - wanted).abs().mean()) < 0.1 * float(wanted.abs().mean())
+    assert float((mixed_precision.detach().double() - expected).abs().mean()) < 0.1 * float(expected.abs().mean())
     assert model([atoms], [torch.zeros(0, 2)])[0].shape == (0, 3)
 
 
@@ -519,12 +519,14 @@ def test_the_preparer_travels_to_workers() -> None:
 )
 def test_bad_queries_are_named(where: Tensor, sites: dict[int, Tensor], words: str) -> None:
     with pytest.raises(QueryError, match=words):
-        asked(made(point_tokens=True), mixed(), where, sites)
+        predicted(made(point_tokens=True), mixed(), where, sites)
 
 
 def test_bad_scenes_and_settings_are_named() -> None:
     with pytest.raises(AtomsError, match="no valid atom"):
-        asked(made(), aio.AtomSet.from_raster(np.full((1, 2, 2), np.nan), SENTINEL2.pick("B02"), 10.0), queries(0, 1))
+        predicted(
+            made(), aio.AtomSet.from_raster(np.full((1, 2, 2), np.nan), SENTINEL2.pick("B02"), 10.0), queries(0, 1)
+        )
     for settings, words in (
         ({"latents": 0}, "latents must be a whole number of at least 1"),
         ({"position_scale_m": 0.0}, "position_scale_m must be positive"),
@@ -548,31 +550,31 @@ def test_the_small_preset_learns_and_reads_maps_in_windows(tmp_path: Path) -> No
     assert again.crop_m == 80.0 and again.settings() == model.settings()
     assert aio.create_model("perceiver_io_seg", num_outputs=3, pixel_m=10.0, extent_m=640.0).crop_m is None
     whole = aio.create_model("perceiver_io_small", num_outputs=3, task="classification", pixel_m=10.0)
-    assert whole.crop_m is None, "a scene that gets one answer is read whole"
+    assert whole.crop_m is None, "a scene with one target is read whole"
 
 
 def test_a_scene_that_fits_a_window_is_read_whole() -> None:
     atoms, where = raster(0, size=(8, 8)), queries(0, 9)
     in_windows, whole = made(**WINDOWS), made(**{**WINDOWS, "window_px": None, "position_scale_m": 40.0})
     assert isinstance(in_windows.preparer()(atoms, queries_at(where)), PerceiverInput)
-    assert torch.equal(asked(in_windows, atoms, where), asked(whole, atoms, where))
+    assert torch.equal(predicted(in_windows, atoms, where), predicted(whole, atoms, where))
 
 
-def test_a_large_scene_is_answered_as_its_windows_are_one_by_one() -> None:
+def test_a_large_scene_is_predicted_as_its_windows_are_one_by_one() -> None:
     model, atoms = made(**WINDOWS), raster(0, size=(16, 16))  # four windows
     where = aio.Grid(16, 16, gsd_m=10.0).positions()
-    found = asked(model, atoms, where)
+    result = predicted(model, atoms, where)
     for x in (-1, 1):
         for y in (-1, 1):
             inside = (where[:, 0] * x > 0) & (where[:, 1] * y > 0)
             (own,) = atoms
             part = own.with_sites((own.positions[:, 0] * x > 0) & (own.positions[:, 1] * y > 0))
             assert len(part.positions) == 64
-            torch.testing.assert_close(found[inside], asked(model, aio.AtomSet((part,)), where[inside]))
+            torch.testing.assert_close(result[inside], predicted(model, aio.AtomSet((part,)), where[inside]))
 
 
 @pytest.mark.parametrize("size", [(9, 9), (10, 9), (17, 17), (9, 24), (25, 11), (40, 33)])
-def test_every_pixel_is_in_the_window_that_answers_it(size: tuple[int, int]) -> None:
+def test_every_pixel_is_in_the_window_that_decodes_it(size: tuple[int, int]) -> None:
     atoms, where = raster(0, size=size), aio.Grid(*size, gsd_m=10.0).positions()
     scene = made(**WINDOWS).preparer()(atoms, queries_at(where))
     assert len(torch.cat([part.queries_M2 for part in scene.parts])) == len(where)
@@ -589,21 +591,21 @@ def test_what_lies_in_other_windows_changes_nothing() -> None:
     east = own.positions[:, 0] > 45
     changed = aio.AtomSet((dataclasses.replace(own, values=own.values + 3.0 * east[:, None]),))
     where = torch.tensor([[-100.0, 20.0], [100.0, 20.0]], dtype=torch.float64)
-    before, after = asked(model, atoms, where), asked(model, changed, where)
+    before, after = predicted(model, atoms, where), predicted(model, changed, where)
     assert torch.equal(before[0], after[0]) and not torch.allclose(before[1], after[1])
 
 
-def test_where_a_window_shows_nothing_the_nearest_one_answers_whatever_else_is_asked() -> None:
+def test_where_a_window_shows_nothing_the_nearest_one_decodes_whatever_the_other_queries() -> None:
     model, atoms = made(**WINDOWS), raster(0, size=(24, 24))
     (own,) = atoms
     middle = (own.positions.abs() < 45).all(dim=1)  # a cloud over the window in the middle, and a bit more
     cloudy = aio.AtomSet((dataclasses.replace(own, valid=own.valid_mask() & ~middle[:, None]),))
     where = aio.Grid(24, 24, gsd_m=10.0).positions()
-    found, hidden = asked(model, cloudy, where), (where.abs() < 39).all(dim=1)
-    assert bool(found.isfinite().all()) and int(hidden.sum()) == 64
-    torch.testing.assert_close(asked(model, cloudy, where[hidden]), found[hidden])
+    result, hidden = predicted(model, cloudy, where), (where.abs() < 39).all(dim=1)
+    assert bool(result.isfinite().all()) and int(hidden.sum()) == 64
+    torch.testing.assert_close(predicted(model, cloudy, where[hidden]), result[hidden])
     whole = made(**{**WINDOWS, "window_px": None, "position_scale_m": 40.0})
-    assert not torch.allclose(asked(whole, cloudy, where[hidden]), found[hidden]), "one window answers, not the scene"
+    assert not torch.allclose(predicted(whole, cloudy, where[hidden]), result[hidden]), "not the whole scene"
 
 
 def test_coarse_pixels_do_not_make_a_window_wider() -> None:
@@ -616,7 +618,7 @@ def test_points_are_read_whole_with_the_sites_that_queries_name() -> None:
     atoms, where, sites = wire_above_ground()
     far = aio.AtomSet.from_points(np.array([[400.0, 400.0, 3.0]]))  # the scene is wider than a window
     model = made(channels=LIDAR.pick("elevation"), point_tokens=True, **WINDOWS)
-    wire, ground = asked(model, atoms + far, where, sites)
+    wire, ground = predicted(model, atoms + far, where, sites)
     assert not torch.allclose(wire, ground, atol=1e-3)
 
 
@@ -626,16 +628,16 @@ def test_wrong_queries_of_a_large_scene_are_named() -> None:
     where[3] = 1e6
     with pytest.raises(QueryError, match=r"query 3 is at .* the scene is 240 m wide"):
         prepare(atoms, queries_at(where))
-    (found,) = made(**WINDOWS).predict([prepare(atoms, queries_at(where[:0]))])
-    assert found.shape == (0, 3)
+    (result,) = made(**WINDOWS).predict([prepare(atoms, queries_at(where[:0]))])
+    assert result.shape == (0, 3)
 
 
-def test_operations_of_windows_are_those_that_are_computed() -> None:
+def test_flops_of_windows_are_those_that_are_computed() -> None:
     atoms, where = raster(0, size=(16, 16)), aio.Grid(16, 16, gsd_m=10.0).positions()
     model = made(**WINDOWS).float()
     scene = model.preparer()(atoms, queries_at(where))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        (answers,) = model.predict([scene])
+        (outputs,) = model.predict([scene])
     assert model.flops([scene]) == pytest.approx(counter.get_total_flops(), rel=0.02)
-    answers.square().mean().backward()
+    outputs.square().mean().backward()
     assert all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)

@@ -20,7 +20,7 @@ def sample(seed: int, holes: bool = False) -> Sample:
     rng = np.random.default_rng(seed)
     target = rng.integers(-1, 2, (12, 12))
     values = rng.normal(1000, 100, (2, 12, 12)).astype(np.float32)
-    values[0] += 600 * (target == 1)  # the first band tells, the second does not
+    values[0] += 600 * (target == 1)  # the first band separates the classes, the second does not
     if holes:
         values[0, :6] = np.nan
     atoms = aio.AtomSet.from_raster(values, SENTINEL2.pick("B11", "B02"), 10.0)
@@ -32,11 +32,11 @@ def fit(samples: list[Sample], names: tuple[str, ...] = ("B11", "B02")) -> Pixel
     return fitted(TaskSpec(channels=samples[0].atoms.channels), samples)
 
 
-def accuracy(model: PixelRegression, asked: Sample) -> float:
-    known = asked.target >= 0
-    atoms = asked.atoms.select(*(channel.name for channel in model.task_spec.channels))
-    (answers,) = model([atoms], [asked.queries.positions])
-    return float((answers.argmax(dim=1) == asked.target)[known].float().mean())
+def accuracy(model: PixelRegression, held_out: Sample) -> float:
+    known = held_out.target >= 0
+    atoms = held_out.atoms.select(*(channel.name for channel in model.task_spec.channels))
+    (logits,) = model([atoms], [held_out.queries.positions])
+    return float((logits.argmax(dim=1) == held_out.target)[known].float().mean())
 
 
 def test_it_learns_and_does_without() -> None:
@@ -47,27 +47,27 @@ def test_it_learns_and_does_without() -> None:
 
 
 def test_an_absent_channel_counts_as_its_mean() -> None:
-    model, asked = fit([sample(i) for i in range(6)]), sample(9)
-    (without,) = model([asked.atoms.select("B02")], [asked.queries.positions])
-    usual = asked.atoms.acquisitions[0].observed().clone()
+    model, held_out = fit([sample(i) for i in range(6)]), sample(9)
+    (without,) = model([held_out.atoms.select("B02")], [held_out.queries.positions])
+    usual = held_out.atoms.acquisitions[0].observed().clone()
     usual[:, 0] = model.task_spec.channels[0].mean
-    shown = aio.AtomSet.from_raster(usual.T.reshape(2, 12, 12), asked.atoms.channels, 10.0)
-    (meant,) = model([shown], [asked.queries.positions])
+    shown = aio.AtomSet.from_raster(usual.T.reshape(2, 12, 12), held_out.atoms.channels, 10.0)
+    (meant,) = model([shown], [held_out.queries.positions])
     assert torch.allclose(without, meant, atol=1e-5)
 
 
 def test_a_coarser_sensor_is_seen_where_it_lies() -> None:
-    asked = sample(1)
+    held_out = sample(1)
     coarse = aio.AtomSet.from_raster(np.arange(36.0).reshape(1, 6, 6), SENTINEL2.pick("B12"), 20.0)
-    both = asked.atoms + coarse
+    both = held_out.atoms + coarse
     plain = tuple(replace(channel, mean=0.0, std=1.0) for channel in both.channels)
-    seen = PixelRegression(TaskSpec(channels=plain)).preparer()(both, asked.queries)
+    seen = PixelRegression(TaskSpec(channels=plain)).preparer()(both, held_out.queries)
     assert torch.equal(
         seen[:, 2].reshape(12, 12), torch.arange(36.0).reshape(6, 6).repeat_interleave(2, 0).repeat_interleave(2, 1)
     )
 
 
 def test_a_channel_it_was_not_made_for_is_refused() -> None:
-    asked = sample(1)
+    held_out = sample(1)
     with pytest.raises(UnknownChannelError, match="sentinel2 B11"):
-        PixelRegression(TaskSpec(channels=SENTINEL2.pick("B02"))).preparer()(asked.atoms, asked.queries)
+        PixelRegression(TaskSpec(channels=SENTINEL2.pick("B02"))).preparer()(held_out.atoms, held_out.queries)

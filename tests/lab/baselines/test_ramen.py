@@ -89,8 +89,8 @@ def test_resampling_before_the_projection_is_the_published_order() -> None:
     pixels = ((acquisition.observed() - mean) / std).double().T.reshape(1, 2, 8, 12)
     wavelengths = [c.wavelength_um for c in scene.channels]
     reading = Reading(Spectrum(tuple(wavelengths), (-1, -1)), 0.25, 40.0)
-    found = net.read(values[None].double(), torch.tensor([[100.0]]), reading)
-    torch.testing.assert_close(found, embedded(net, pixels, wavelengths, 0.25), rtol=1e-4, atol=1e-4)
+    result = net.read(values[None].double(), torch.tensor([[100.0]]), reading)
+    torch.testing.assert_close(result, embedded(net, pixels, wavelengths, 0.25), rtol=1e-4, atol=1e-4)
 
 
 def test_several_dates_go_through_the_linear_layer_and_the_attention() -> None:
@@ -99,20 +99,20 @@ def test_several_dates_go_through_the_linear_layer_and_the_attention() -> None:
     for norm in (net.temporal.norm, net.temporal.attend.mlp[1]):
         torch.nn.init.normal_(norm.running_mean)
     reading = Reading(Spectrum((0.49, 0.83), (-1, -1)), 1.0, 10.0)
-    found = net.read(pixels[None], days, reading)
+    result = net.read(pixels[None], days, reading)
     each_TLD = embedded(net, pixels, [0.49, 0.83], 1.0)
     each_TLD = net.temporal.norm(net.temporal.linear(each_TLD).flatten(0, 1)).relu().unflatten(0, (3, 16))
-    wanted = net.temporal.attend(each_TLD.transpose(1, 2).unflatten(2, (4, 4))[None], days)
-    torch.testing.assert_close(found[0], wanted[0].flatten(1).T, rtol=1e-5, atol=1e-5)
+    expected = net.temporal.attend(each_TLD.transpose(1, 2).unflatten(2, (4, 4))[None], days)
+    torch.testing.assert_close(result[0], expected[0].flatten(1).T, rtol=1e-5, atol=1e-5)
 
 
 def test_positions_are_metric() -> None:
-    found = metric_positions((2, 3), 40.0, 16)
+    result = metric_positions((2, 3), 40.0, 16)
     for row in range(2):
         for column in range(3):
-            wanted = torch.cat([code(40.0 * row, 8), code(40.0 * column, 8)]).float()
-            torch.testing.assert_close(found[3 * row + column], wanted, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(metric_positions((1, 2), 80.0, 16)[1], found[2])  # the same place
+            expected = torch.cat([code(40.0 * row, 8), code(40.0 * column, 8)]).float()
+            torch.testing.assert_close(result[3 * row + column], expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(metric_positions((1, 2), 80.0, 16)[1], result[2])  # the same place
 
 
 def test_a_coarse_raster_lies_where_the_fine_one_does() -> None:
@@ -134,7 +134,7 @@ def test_a_coarse_raster_lies_where_the_fine_one_does() -> None:
 
 
 def test_the_map_lies_on_the_tokens() -> None:
-    """What a token says is answered at its pixels, also where the scene is no whole number of tokens."""
+    """Each pixel gets the output of its token, also where the scene is no whole number of tokens."""
     scene = raster(0, names=("B02",), size=(10, 15))
     model = aio.create_model("ramen", **TINY, num_outputs=2, channels=scene.channels).eval()
     prepared = model.preparer()(scene, queries_at(aio.Grid(10, 15, gsd_m=10.0).positions()))
@@ -146,10 +146,10 @@ def test_the_map_lies_on_the_tokens() -> None:
 
 def test_dates_without_an_attention_over_them_are_refused() -> None:
     series = raster(0, size=(8, 8), day=10) + raster(1, size=(8, 8), day=90)
-    asked = {"task": "classification", "num_outputs": 4, "channels": series.channels, **TINY}
+    options = {"task": "classification", "num_outputs": 4, "channels": series.channels, **TINY}
     with pytest.raises(ConfigError, match=r"sentinel2 has 2 dates, but this RAMEN has no L-TAE: make it with temporal"):
-        aio.create_model("ramen", **asked)([series])
-    model = aio.create_model("ramen", **asked, temporal=True).eval()
+        aio.create_model("ramen", **options)([series])
+    model = aio.create_model("ramen", **options, temporal=True).eval()
     with torch.no_grad():
         assert model([series]).shape == (1, 4)
 
@@ -169,7 +169,7 @@ def test_polarisations_relief_and_further_channels_have_codes_of_their_own() -> 
     assert model([scene]).isfinite().all()
 
 
-def test_operations_are_those_counted_by_hand() -> None:
+def test_flops_are_those_counted_by_hand() -> None:
     """Two channels, one date, 4 × 4 tokens, for a scene."""
     scene = raster(0, names=("B02", "B08"), size=(16, 16))
     model = aio.create_model("ramen", **TINY, task="classification", num_outputs=3, channels=scene.channels)

@@ -38,10 +38,10 @@ def test_a_raster_on_its_own_grid_is_read_as_by_looking_for_each_pixel(share: fl
     (whole,) = atoms
     order = torch.arange(whole.values.shape[0] - 1, -1, -1)
     turned = aio.AtomSet((whole.with_sites(order),))  # the same pixels, the last first
-    found, expected = rasterise(atoms, known), rasterise(turned, known)
-    assert found.grid == expected.grid
-    assert torch.equal(found.values_TCHW, expected.values_TCHW)
-    assert torch.equal(found.present_TCHW, expected.present_TCHW)
+    result, expected = rasterise(atoms, known), rasterise(turned, known)
+    assert result.grid == expected.grid
+    assert torch.equal(result.values_TCHW, expected.values_TCHW)
+    assert torch.equal(result.present_TCHW, expected.present_TCHW)
 
 
 def test_absent_values_are_zero_and_marked_and_others_standardised() -> None:
@@ -70,9 +70,9 @@ def test_fine_pixels_and_points_are_averaged_on_a_coarser_grid() -> None:
     points = np.array([[0.1, 0.1, 5.0], [0.2, 0.3, 7.0], [1.6, 0.2, 1.0]])
     cloud = aio.AtomSet.from_points(points, datum_m=0.0)
     bare = [Channel(c.sensor, c.name, **PLAIN) for c in LIDAR.channels]
-    found = rasterise(cloud, bare)
-    assert found.grid.pixel_m == (1.0, 1.0)
-    assert sorted(found.values_TCHW[found.present_TCHW].tolist()) == [1.0, 6.0]
+    result = rasterise(cloud, bare)
+    assert result.grid.pixel_m == (1.0, 1.0)
+    assert sorted(result.values_TCHW[result.present_TCHW].tolist()) == [1.0, 6.0]
 
 
 def test_each_date_is_a_step() -> None:

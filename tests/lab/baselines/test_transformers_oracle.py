@@ -61,10 +61,10 @@ def test_resnet_and_upernet() -> None:
     network.load_state_dict(weights)
     x = torch.randn(2, 5, 72, 100)  # no multiple of 32
     with torch.no_grad():
-        wanted = oracle(pixel_values=x).logits
-        found = network(x[:, None])
-    assert float(wanted.std()) > 0.01
-    torch.testing.assert_close(found, wanted, **CLOSE)
+        expected = oracle(pixel_values=x).logits
+        result = network(x[:, None])
+    assert float(expected.std()) > 0.01
+    torch.testing.assert_close(result, expected, **CLOSE)
 
 
 @pytest.mark.parametrize("side", [32, 48])
@@ -98,13 +98,13 @@ def test_vision_transformer(side: int) -> None:
     trunk.load_state_dict(weights)
     x = torch.randn(2, 5, side, side)
     with torch.no_grad():
-        wanted = oracle(x, interpolate_pos_encoding=side != 32, output_hidden_states=True)
+        expected = oracle(x, interpolate_pos_encoding=side != 32, output_hidden_states=True)
         tokens = trunk.tokens(x)
-        torch.testing.assert_close(trunk.blocks(tokens), wanted.last_hidden_state, **CLOSE)
+        torch.testing.assert_close(trunk.blocks(tokens), expected.last_hidden_state, **CLOSE)
         first, last = trunk.blocks.tapped(tokens, (0, 2))
-    torch.testing.assert_close(first, wanted.hidden_states[1], **CLOSE)
-    torch.testing.assert_close(last, wanted.last_hidden_state, **CLOSE)
+    torch.testing.assert_close(first, expected.hidden_states[1], **CLOSE)
+    torch.testing.assert_close(last, expected.last_hidden_state, **CLOSE)
     scene = SceneViT(5, 4, settings).eval()
     scene.trunk.load_state_dict(weights)
     with torch.no_grad():
-        torch.testing.assert_close(scene(x[:, None]), scene.head(wanted.last_hidden_state[:, 0]), **CLOSE)
+        torch.testing.assert_close(scene(x[:, None]), scene.head(expected.last_hidden_state[:, 0]), **CLOSE)

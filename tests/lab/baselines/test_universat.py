@@ -72,7 +72,7 @@ def pooled(layer: AxialPool, x_ND: Tensor, angle_NK: Tensor | None) -> Tensor:
     if layer.expand == 2:
         rest = torch.cat([x_ND.mean(dim=0), rest])
     if len(x_ND) == 1:
-        found = layer.value.weight @ normed[0]
+        result = layer.value.weight @ normed[0]
     else:
         summary = torch.cat([normed.mean(dim=0), normed.max(dim=0).values])
         both = layer.query.weight @ summary + layer.query.bias
@@ -89,8 +89,8 @@ def pooled(layer: AxialPool, x_ND: Tensor, angle_NK: Tensor | None) -> Tensor:
             share = torch.stack(scores).softmax(dim=0)
             values = torch.stack([layer.value.weight[own] @ entry for entry in normed])
             parts.append((share[:, None] * values).sum(dim=0) * gate)
-        found = torch.cat(parts)
-    out = rest + layer.attention_scale * found
+        result = torch.cat(parts)
+    out = rest + layer.attention_scale * result
     return out + layer.mlp_scale * layer.mlp(rms(out, layer.mlp_norm.weight))
 
 
@@ -101,19 +101,19 @@ def test_axial_pooling_is_what_plain_loops_give(expand: int, entries: int, turn:
     x = torch.randn(2, 3, entries, 8, dtype=torch.float64)
     rotary = drawn(Rotary(layer.head))
     where = torch.rand(entries, 2, dtype=torch.float64)
-    found = layer(x, rotary(where) if turn else None)
+    result = layer(x, rotary(where) if turn else None)
     angle = where @ rotary.frequency if turn else None
     for b in range(2):
         for row in range(3):
-            torch.testing.assert_close(found[b, row], pooled(layer, x[b, row], angle), rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(result[b, row], pooled(layer, x[b, row], angle), rtol=1e-6, atol=1e-6)
 
 
 def test_a_lift_is_a_linear_function_of_waves() -> None:
     lift = FourierLift(8, 2.5)
-    for value, found in zip([-1.5, 0.0, 2.0], lift(torch.tensor([-1.5, 0.0, 2.0])), strict=True):
+    for value, result in zip([-1.5, 0.0, 2.0], lift(torch.tensor([-1.5, 0.0, 2.0])), strict=True):
         waves = [math.sqrt(2) * math.cos(value * f + p) for f, p in zip(lift.frequency, lift.phase, strict=True)]
         expected = lift.linear.weight @ torch.tensor(waves) + lift.linear.bias
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
     assert not {"frequency", "phase"} & {name for name, _ in lift.named_parameters()}  # they stay as they were drawn
     assert {"frequency", "phase"} <= set(lift.state_dict())  # and are saved
 
@@ -152,8 +152,8 @@ def attended(layer: GatedBlock | GatedCrossBlock, x_LD: Tensor, context_LD: Tens
         key, value = context_LD @ layer.key.weight[own].T, context_LD @ layer.value.weight[own].T
         query = torch.stack([rotated(layer.query_norm(q), a) for q, a in zip(query, angles[0], strict=True)])
         key = torch.stack([rotated(layer.key_norm(k), a) for k, a in zip(key, angles[1], strict=True)])
-        found = (query @ key.T / math.sqrt(layer.head)).softmax(dim=1) @ value
-        parts.append(found * gate[:, : layer.head].sigmoid())
+        result = (query @ key.T / math.sqrt(layer.head)).softmax(dim=1) @ value
+        parts.append(result * gate[:, : layer.head].sigmoid())
     return layer.out(torch.cat(parts, dim=1))
 
 
@@ -207,7 +207,7 @@ def test_order_of_channels_and_dates_does_not_matter_but_their_codes_do() -> Non
     assert not torch.allclose(encoder(values, days, named).token_BPD, token)
 
 
-def test_positions_are_answered_alike_alone_and_in_a_map() -> None:
+def test_positions_are_predicted_alike_alone_and_in_a_map() -> None:
     torch.manual_seed(0)
     scene = raster(0, size=(18, 13)) + raster(1, SENTINEL1, ("VV",), size=(9, 7), gsd=20.0)  # no whole patches
     model = aio.create_model("universat", **TINY, num_outputs=3, channels=scene.channels).eval()
@@ -215,12 +215,12 @@ def test_positions_are_answered_alike_alone_and_in_a_map() -> None:
     where = aio.Grid(18, 13, gsd_m=10.0).positions()
     with torch.no_grad():
         (whole,) = model([scene], [where])
-        (some,) = model([scene], [where[[7, 100, 101, 233]]])
+        (subset,) = model([scene], [where[[7, 100, 101, 233]]])
     assert whole.shape == (234, 3) and len(whole.unique(dim=0)) > 200
-    torch.testing.assert_close(some, whole[[7, 100, 101, 233]], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(subset, whole[[7, 100, 101, 233]], rtol=1e-4, atol=1e-4)
 
 
-def test_a_scene_is_answered_without_the_decoder() -> None:
+def test_a_scene_is_predicted_without_the_decoder() -> None:
     model = aio.create_model("universat", **TINY, task="classification", num_outputs=3, channels=SENTINEL2.channels)
     decoder = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     assert all(name.startswith(("network.decoder.", "network.encoder.sub.")) for name in decoder) and decoder
@@ -238,8 +238,8 @@ def test_orbits_are_modalities_and_further_channels_get_codes() -> None:
     assert [layout.spectrum.codes for layout in prepared.fixed] == [(0, 1), (0,)]
 
 
-def test_operations_are_those_counted_by_hand() -> None:
-    """Two channels, one date, 2 × 2 patches of 4 × 4 pixels; 4 tokens of 16 pixels are asked."""
+def test_flops_are_those_counted_by_hand() -> None:
+    """Two channels, one date, 2 × 2 patches of 4 × 4 pixels; 4 tokens of 16 pixels are decoded."""
     scene = raster(0, names=("B02", "B08"), size=(8, 8))
     model = aio.create_model("universat", **TINY, num_outputs=3, channels=scene.channels)
     where = aio.Grid(8, 8, gsd_m=10.0).positions()

@@ -9,7 +9,7 @@ from atomizer_lab.baselines.batch_norm import BatchNorm1d, BatchNorm2d
 from atomizer_lab.baselines.upernet import DeconvolvedLevels, ResizedLevels, UPerNet
 
 
-def test_the_map_has_the_size_that_is_asked() -> None:
+def test_the_map_has_the_requested_size() -> None:
     levels = [torch.randn(2, width, side, side + 1) for width, side in ((4, 12), (6, 6), (8, 3), (10, 2))]
     out = UPerNet((4, 6, 8, 10), 3, width=16)(levels, (47, 50))
     assert out.shape == (2, 3, 47, 50)

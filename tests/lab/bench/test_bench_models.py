@@ -23,7 +23,7 @@ def test_a_row_per_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert [row["model"] for row in rows] == names and {row["input"] for row in rows} == {"24x32x3x2"}
     for row in rows:
         assert row["stopped"] is None and row["parameters"] > 0 and row["gflops"] > 0
-        assert min(row["prepare_s"], row["answer_s"], row["step_s"]) > 0
+        assert min(row["prepare_s"], row["answer_s"], row["step_s"]) > 0  # old name
     assert rows[0]["gflops"] > rows[1]["gflops"]
 
 
@@ -32,19 +32,19 @@ def test_some_rows_are_measured_again_and_the_others_kept(tmp_path: Path, capsys
     names = [("xview2", "unet"), ("6x5x2", "unet_small"), ("6x5x2", "pixels"), ("7x5x2", "pixels")]
     machine, limits = {"date": "2001-01-01T00:00:00", "commit": "old"}, {"repeats": 7}
     old = {"benchmark": "models", "threads": 9, "limits": limits, "machine": machine, "whole": {"scene": "a"}}
-    output.write_text(json.dumps({**old, "rows": [{"input": given, "model": name} for given, name in names]}))
+    output.write_text(json.dumps({**old, "rows": [{"input": scene, "model": name} for scene, name in names]}))
 
     def commits(*words: str) -> dict[tuple[str, str], str]:
         options = ["--repeats", "1", "--merge", "--output", str(output)]
         assert main(["bench", "models", "pixels", *words, *options]) == 0
-        found = json.loads(output.read_text())
-        assert found.keys() == {"benchmark", "rows", "whole"}
-        assert found["whole"] == {"scene": "a", "limits": limits, "machine": machine}
-        assert all(row["limits"]["repeats"] == (7 if row["machine"] == machine else 1) for row in found["rows"])
-        return {(row["input"], row["model"]): row["machine"]["commit"] for row in found["rows"]}
+        result = json.loads(output.read_text())
+        assert result.keys() == {"benchmark", "rows", "whole"}
+        assert result["whole"] == {"scene": "a", "limits": limits, "machine": machine}
+        assert all(row["limits"]["repeats"] == (7 if row["machine"] == machine else 1) for row in result["rows"])
+        return {(row["input"], row["model"]): row["machine"]["commit"] for row in result["rows"]}
 
-    found = commits("--input", "6x5x2")
-    assert list(found) == names and [pair for pair, commit in found.items() if commit != "old"] == [names[2]]
+    result = commits("--input", "6x5x2")
+    assert list(result) == names and [pair for pair, commit in result.items() if commit != "old"] == [names[2]]
     again = commits("--input", "7x5x2", "8x5x2")
     assert list(again) == [*names, ("8x5x2", "pixels")] and sum(commit == "old" for commit in again.values()) == 2
     capsys.readouterr()
@@ -69,19 +69,19 @@ def test_what_takes_too_long_is_marked_and_what_was_measured_is_kept() -> None:
     assert row.stopped == "needs more than 0 GB"
 
 
-def test_what_a_model_cannot_do_is_said() -> None:
-    told: list[object] = []
+def test_what_a_model_cannot_do_is_reported() -> None:
+    reports: list[object] = []
     row = cell("unet", PAPER_INPUTS["dales"], Limits())
-    assert row.stopped is not None and "point" in row.stopped and row.answer_s is None
-    measure("pixels", raster_input(6, 5, 2), 1, told.append)
-    assert len(told) == 7
+    assert row.stopped is not None and "point" in row.stopped and row.answer_s is None  # old name
+    measure("pixels", raster_input(6, 5, 2), 1, reports.append)
+    assert len(reports) == 7
 
 
 def test_the_inputs_of_the_paper() -> None:
-    """Its Table 1: channels, dates, geometry, what is asked."""
-    wanted = {"forestnet": 6, "burnscars": 6, "eurosat": 13, "cashew": 13, "sen1floods11": 15, "xview2": 3}
-    wanted |= {"biomassters": 14, "pastis": 10, "dales": 1, "fractal": 4}
-    assert {name: len(given.channels) for name, given in PAPER_INPUTS.items()} == wanted
+    """Its Table 1: channels, dates, geometry, task."""
+    channels = {"forestnet": 6, "burnscars": 6, "eurosat": 13, "cashew": 13, "sen1floods11": 15, "xview2": 3}
+    channels |= {"biomassters": 14, "pastis": 10, "dales": 1, "fractal": 4}
+    assert {name: len(scene.channels) for name, scene in PAPER_INPUTS.items()} == channels
     flood = PAPER_INPUTS["sen1floods11"]
     atoms, queries = flood.made()
     assert atoms.num_atoms == 15 * 512**2 and queries is not None and len(queries) == 512**2
@@ -91,14 +91,14 @@ def test_the_inputs_of_the_paper() -> None:
     assert PAPER_INPUTS["eurosat"].made()[1] is None
 
 
-@pytest.mark.parametrize("given", PAPER_INPUTS.values(), ids=lambda given: given.name)
-def test_every_model_of_the_paper_is_built_for_every_input(given: ModelInput) -> None:
+@pytest.mark.parametrize("scene", PAPER_INPUTS.values(), ids=lambda scene: scene.name)
+def test_every_model_of_the_paper_is_built_for_every_input(scene: ModelInput) -> None:
     import torch
 
-    for name in usual_models(given):
+    for name in usual_models(scene):
         with torch.device("meta"):
-            model = create_model(name, task_spec=given.task_spec, **settings_for(name, given))
-        assert model.task_spec.task == given.task and model.num_parameters > 1e7
+            model = create_model(name, task_spec=scene.task_spec, **settings_for(name, scene))
+        assert model.task_spec.task == scene.task and model.num_parameters > 1e7
 
 
 def test_models_suit_the_input() -> None:
@@ -111,7 +111,7 @@ def test_models_suit_the_input() -> None:
     assert settings_for("pixels", PAPER_INPUTS["dales"]) == {}
 
 
-def test_a_row_says_what_is_missing() -> None:
+def test_a_row_shows_what_is_missing() -> None:
     assert ModelRow("a", "unet", stopped="needs more than 1 GB").line().endswith("–   needs more than 1 GB")
 
 

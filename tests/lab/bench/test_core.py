@@ -1,4 +1,4 @@
-"""The core benchmark runs, saves what it measured, and times paths that give the same answers."""
+"""The core benchmark runs, saves what it measured, and times paths that give the same outputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_benchmark_of_a_small_scene(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @torch.no_grad()
-def test_what_is_timed_gives_the_same_answers() -> None:
+def test_what_is_timed_gives_the_same_outputs() -> None:
     benchmark = CoreBenchmark(None, repeats=1, reference_up_to=32)
     atoms, _ = scene(32)
     positions = Grid(32, 32, 10.0).positions()

@@ -23,9 +23,9 @@ from atomizer_io.decoding.sketching import fitted, functions_of, probe_numbers
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.flops import InputSize
 from atomizer_io.training.evaluate import score
-from atomizer_lab.bench.decode import DecodeBenchmark, operations, scenes_of, settings_of, sketch_flops
+from atomizer_lab.bench.decode import DecodeBenchmark, gflops, scenes_of, settings_of, sketch_flops
 from atomizer_lab.bench.decode_plots import line_of
-from atomizer_lab.bench.read_outs import USUAL, Sweep, Way, operating_points, ways
+from atomizer_lab.bench.decode_ways import USUAL, Sweep, Way, operating_points, ways
 from scenes import SMALL, raster
 
 KAPPA = 64
@@ -99,8 +99,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     for name, values in (("atoms_per_latent", [KAPPA, 128]), ("budget", [16, None]), ("neighbors", [1, 9])):
         assert [row[name] for row in line_of(saved, "dense", name)] == values
     assert [row["settings"]["start"] for row in line_of(saved, "quadtree", "start")] == [4, 32]
-    for picture in (output.with_suffix(".png"), output.with_name("decode-sensitivity.png")):
-        assert picture.read_bytes().startswith(b"\x89PNG")
+    for figure in (output.with_suffix(".png"), output.with_name("decode-sensitivity.png")):
+        assert figure.read_bytes().startswith(b"\x89PNG")
 
 
 def test_scores_are_of_all_positions_together() -> None:
@@ -115,16 +115,16 @@ def test_scores_are_of_all_positions_together() -> None:
         with torch.no_grad():
             latents = model.encode([sample.atoms])
         labels["dense"].append(model.decode(latents, [sample.queries.positions])[0].argmax(dim=1))
-        answer = aio.decoding.quadtree(model, latents, sample.queries.grid)
-        labels["quadtree"].append(answer.labels.flatten())
-        flops += answer.flops
+        prediction = aio.decoding.quadtree(model, latents, sample.queries.grid)
+        labels["quadtree"].append(prediction.labels.flatten())
+        flops += prediction.flops
     target = torch.cat([sample.target for sample in data])
     for row in (dense, cheap):
-        found = torch.cat(labels[row["strategy"]])
+        result = torch.cat(labels[row["strategy"]])
         known = target >= 0
         ious = []
         for c in range(2):
-            hit, either = ((found == c) & (target == c))[known], ((found == c) | (target == c))[known]
+            hit, either = ((result == c) & (target == c))[known], ((result == c) | (target == c))[known]
             ious.append(float(hit.sum() / either.sum()))
         assert row["miou"] == pytest.approx(sum(ious) / 2) and list(row["iou"].values()) == pytest.approx(ious)
     agree = (torch.cat(labels["dense"]) == torch.cat(labels["quadtree"])).double().mean()
@@ -153,8 +153,8 @@ def test_sampled_cells_come_from_the_seed() -> None:
     data = dataset(length=2)
     model = model_of(data)
     way = [Way("dense", (), KAPPA, 4, 9)]
-    first, again, other = (DecodeBenchmark(model, data, None, seed=seed).run(way)["rows"][0] for seed in (0, 0, 7))
-    assert first["miou"] == again["miou"] and first["iou"] != other["iou"]
+    first, again, other_seed = (DecodeBenchmark(model, data, None, seed=seed).run(way)["rows"][0] for seed in (0, 0, 7))
+    assert first["miou"] == again["miou"] and first["iou"] != other_seed["iou"]
     whole = DecodeBenchmark(model, data, None).run([Way("dense", (), KAPPA, None, 9)])["rows"][0]
     assert first["gflops"]["encode"] < whole["gflops"]["encode"]
     assert first["gflops"]["process"] == whole["gflops"]["process"]
@@ -162,16 +162,16 @@ def test_sampled_cells_come_from_the_seed() -> None:
 
 def test_ways_differ_from_the_base_in_one_thing() -> None:
     config = model_of(dataset()).config
-    found = ways(config, Sweep())
-    assert len(found) == len(set(found))
+    result = ways(config, Sweep())
+    assert len(result) == len(set(result))
     base = (KAPPA, None, config.neighbors)
-    for way in found:
+    for way in result:
         here = (way.atoms_per_latent, way.budget, way.neighbors)
         changed = sum(a != b for a, b in zip(here, base, strict=True))
         assert changed + (dict(way.settings) != USUAL[way.strategy]) <= 1
-    assert {way.atoms_per_latent for way in found} == {32, 64, 128, 256}
-    assert {way.neighbors for way in found} == {1, 4, 9, 16}
-    encodings = [way.encoding for way in found]
+    assert {way.atoms_per_latent for way in result} == {32, 64, 128, 256}
+    assert {way.neighbors for way in result} == {1, 4, 9, 16}
+    encodings = [way.encoding for way in result]
     assert encodings == sorted(encodings, key=encodings.index)  # those of one encoding together
     assert not any(way.strategy == "quadtree" for way in ways(config, Sweep(), grid=False))
 
@@ -186,11 +186,11 @@ def test_operating_points_up_to_alpha() -> None:
     ]
     assert operating_points(stored, 0.4) == [stored[1], stored[3]]
     assert operating_points(stored, 0.1) == []
-    found = [way for way in ways(model.config, FEW, stored[3:]) if way.neighbors == 4]
-    assert [(way.strategy, way.budget, way.alpha) for way in found] == [("dense", 16, None), ("quadtree", 16, 0.3)]
+    result = [way for way in ways(model.config, FEW, stored[3:]) if way.neighbors == 4]
+    assert [(way.strategy, way.budget, way.alpha) for way in result] == [("dense", 16, None), ("quadtree", 16, 0.3)]
 
 
-def test_calibrated_rows_are_compared_with_the_models_own_answer() -> None:
+def test_calibrated_rows_are_compared_with_the_models_own_prediction() -> None:
     data = dataset(length=2)
     model = model_of(data)
     cheap = Way("dense", (), KAPPA, 4, 1)
@@ -207,7 +207,7 @@ def test_points_have_no_quadtree() -> None:
     assert all(row["agreement"] == 1 for row in rows if row["strategy"] == "dense")
 
 
-def test_quantities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_regression_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint, output = folder_of(tmp_path / "run", "biomassters", task="regression"), tmp_path / "decode.json"
     arguments = ["bench", "decode", str(checkpoint), "--output", str(output), *FEW_OPTIONS, "data.options.length=1"]
     assert main(arguments) == 2
@@ -221,20 +221,20 @@ def test_quantities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert output.with_suffix(".png").exists()
 
 
-def test_squares_from_the_samples() -> None:
+def test_crops_from_the_samples() -> None:
     data = dataset()
-    squares = scenes_of(data, 5, 100.0, 3, 4)
-    assert len(squares) == 4
+    crops = scenes_of(data, 5, 100.0, 3, 4)
+    assert len(crops) == 4
     expected = list(random_crops(data, 5, 100.0, 3))[:4]
-    assert [len(s.queries) for s in squares] == [len(s.queries) for s in expected]
+    assert [len(s.queries) for s in crops] == [len(s.queries) for s in expected]
     assert scenes_of(data, None, 100.0, 0, None) is data and len(scenes_of(data, None, 100.0, 0, 2)) == 2
-    (row,) = DecodeBenchmark(model_of(data), squares, None).run([Way("dense", (), KAPPA, None, 9)])["rows"]
-    assert row["scenes"] == 4 and row["positions"] == sum(len(s.queries) for s in squares)
+    (row,) = DecodeBenchmark(model_of(data), crops, None).run([Way("dense", (), KAPPA, None, 9)])["rows"]
+    assert row["scenes"] == 4 and row["positions"] == sum(len(s.queries) for s in crops)
 
 
 @pytest.mark.parametrize("classes", [True, False])
 @pytest.mark.parametrize("dates", [1, 30])
-def test_operations_of_a_sketch(classes: bool, dates: int) -> None:
+def test_flops_of_a_sketch(classes: bool, dates: int) -> None:
     atoms = raster(0, size=(20, 24))
     for day in range(1, dates):
         atoms += raster(day, size=(20, 24), day=day)
@@ -247,10 +247,10 @@ def test_operations_of_a_sketch(classes: bool, dates: int) -> None:
     assert counted == pytest.approx(counter.get_total_flops(), rel=0.05)
 
 
-def test_operations_by_stage() -> None:
+def test_flops_by_stage() -> None:
     data = dataset("biomassters", length=1)
     model, atoms = model_of(data, task="regression", temporal=True), data[0].atoms
-    folded, literal = operations(model, InputSize.of(model, atoms, 100))
+    folded, literal = gflops(model, InputSize.of(model, atoms, 100))
     assert set(folded) == set(literal) == {"encode", "process", "decode"}
     assert folded["process"] == literal["process"] and literal["encode"] > folded["encode"]
 
@@ -295,9 +295,9 @@ def test_no_model_and_nothing_to_decode(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["bench", "decode", str(tmp_path / "nowhere"), "--output", str(tmp_path / "decode.json")]) == 2
     assert "nowhere" in capsys.readouterr().err
     scenes = dataset("eurosat", length=1)
-    with pytest.raises(ConfigError, match="classification model answers for whole scenes"):
+    with pytest.raises(ConfigError, match="classification model predicts for whole scenes"):
         DecodeBenchmark(model_of(scenes, task="classification"), scenes, None)
-    with pytest.raises(ConfigError, match="asks about the whole scene"):
+    with pytest.raises(ConfigError, match="has one target for the whole scene"):
         DecodeBenchmark(model_of(scenes), scenes, None).run([])
     with pytest.raises(ConfigError, match="none of the scenes could be read"):
         DecodeBenchmark(model_of(scenes), [], None).run([])
@@ -312,21 +312,21 @@ def test_whole_predictions_beside_a_unet() -> None:
     model = aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 2}, channels=dataset.channels).eval()
     chosen = OperatingPoint(80, 20, 4, "quadtree", {"start": 8, "probes": 4}, 0.1)
     point = Calibration("", 0.3, None, chosen, None, 500, 40, 0.0, ())
-    found = whole_predictions(model, dataset[0], [point], repeats=1)
-    assert found["shape"] == [20, 20] and found["unet_image"] == [32, 32] and found["channels"] == 2
-    dense, probes, plain, quadtree = found["rows"]
-    assert [row["way"] for row in found["rows"]] == ["dense", "zone_probe", "quadtree", "quadtree, alpha 0.3"]
+    result = whole_predictions(model, dataset[0], [point], repeats=1)
+    assert result["shape"] == [20, 20] and result["unet_image"] == [32, 32] and result["channels"] == 2
+    dense, probes, plain, quadtree = result["rows"]
+    assert [row["way"] for row in result["rows"]] == ["dense", "zone_probe", "quadtree", "quadtree, alpha 0.3"]
     assert dense["decoded"] == 1 and dense["differing"] == 0 and quadtree["decoded"] <= 1
     assert max(probes["gflops"], plain["gflops"], quadtree["gflops"]) <= dense["gflops"]
     own = score(model, dataset, progress=False)["miou"]
     assert dense["miou"] == pytest.approx(own)
-    assert quadtree["times_unet"] == pytest.approx(quadtree["seconds"] / found["unet_seconds"])
+    assert quadtree["times_unet"] == pytest.approx(quadtree["seconds"] / result["unet_seconds"])
 
 
 def test_margins_are_those_of_sketches_at_every_cost_and_are_named() -> None:
     config = model_of(dataset()).config
-    found = ways(config, Sweep(atoms_per_latent=(256, 512), margins=(0.2, 0.4)))
-    margins = [(way.strategy, way.atoms_per_latent, way.margin) for way in found if way.margin]
+    result = ways(config, Sweep(atoms_per_latent=(256, 512), margins=(0.2, 0.4)))
+    margins = [(way.strategy, way.atoms_per_latent, way.margin) for way in result if way.margin]
     assert sorted(margins) == [("sketch", kappa, margin) for kappa in (256, 512) for margin in (0.2, 0.4)]
     assert settings_of({"settings": {"spacing": 5}, "margin": 0.2}) == " spacing 5 margin 0.2"
     assert settings_of({"settings": {"spacing": 5}, "margin": 0.0}) == " spacing 5"

@@ -29,8 +29,8 @@ def test_sparse_digits_from_files_to_table(tmp_path: Path) -> None:
     assert list(document["found"][digits.VIT]) == ["100%", "75%", "50%", "25%", "10%"]
     assert str(tmp_path) not in output.read_text()
     # with the kept models nothing is trained again, wherever runs would go
-    other = Where(tmp_path / "data", tmp_path / "elsewhere", tmp_path / "results")
-    again = item("mnist-sparse").run(SMOKE, other, tmp_path / "results" / "again.json", jobs=0)
+    elsewhere = Where(tmp_path / "data", tmp_path / "elsewhere", tmp_path / "results")
+    again = item("mnist-sparse").run(SMOKE, elsewhere, tmp_path / "results" / "again.json", jobs=0)
     assert not (tmp_path / "elsewhere" / "runs").exists() and again.splitlines()[-1] == shown.splitlines()[-1]
 
 

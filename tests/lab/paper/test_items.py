@@ -21,13 +21,13 @@ def where(folder: Path) -> Where:
 
 @pytest.mark.parametrize("name", ITEMS)
 def test_every_item_lists_runs_of_every_scale(name: str, tmp_path: Path) -> None:
-    found = item(name)
-    assert found.name == name and found.shows and {SMALL, SMOKE} <= set(found.scales) <= set(SCALES)
-    assert (name in ("hyperspectral", "rates")) == (PAPER not in found.scales)  # the paper has nothing like them
-    for scale in found.scales:
-        names = [task.name for task in found.runs(scale, where(tmp_path))]
+    result = item(name)
+    assert result.name == name and result.shows and {SMALL, SMOKE} <= set(result.scales) <= set(SCALES)
+    assert (name in ("hyperspectral", "rates")) == (PAPER not in result.scales)  # the paper has nothing like them
+    for scale in result.scales:
+        names = [task.name for task in result.runs(scale, where(tmp_path))]
         assert names and len(set(names)) == len(names), scale
-        assert all(str(tmp_path) not in json.dumps(task.arguments) for task in found.runs(scale, where(tmp_path)))
+        assert all(str(tmp_path) not in json.dumps(task.arguments) for task in result.runs(scale, where(tmp_path)))
 
 
 def test_runs_that_read_data_do_not_begin_without_a_folder_of_them(tmp_path: Path) -> None:
@@ -38,12 +38,12 @@ def test_runs_that_read_data_do_not_begin_without_a_folder_of_them(tmp_path: Pat
     assert "here (small)" in item("complexity").run(SMALL, nowhere, tmp_path / "complexity-small.json", jobs=0)
 
 
-def test_numbers_of_several_seeds_become_mean_and_spread() -> None:
+def test_numbers_of_several_seeds_become_mean_and_std() -> None:
     results: dict[str, Any] = {f"seed {n}": {"numbers": {"a": {"x": 10.0 + n}}} for n in range(3)}
     results["other"] = {"numbers": {"b": {"x": 5.0}}}
-    found = summary(results)
-    assert found["a"]["x"] == {"values": [10.0, 11.0, 12.0], "mean": 11.0, "spread": 1.0}
-    assert found["b"]["x"]["spread"] is None
+    result = summary(results)
+    assert result["a"]["x"] == {"values": [10.0, 11.0, 12.0], "mean": 11.0, "spread": 1.0}  # old name
+    assert result["b"]["x"]["spread"] is None  # old name
     shown = item("rope").table({"": {"numbers": {"Atomizer-IO": {"MNIST": 98.0}}}}, SMALL).splitlines()
     assert shown[-1].split()[-7:] == ["99.37", "72.01", "44.10", "88.81", "93.17", "|", "98.00"]
 
@@ -79,11 +79,11 @@ def test_a_table_that_is_too_wide_is_cut_between_columns() -> None:
 def test_pairs_of_latents_and_atoms_stay_below_the_bounds(tmp_path: Path) -> None:
     output = tmp_path / "complexity-smoke.json"
     item("complexity").run(SMOKE, where(tmp_path), output, jobs=0)
-    found = json.loads(output.read_text())["found"]
-    for row, cells in found.items():
+    result = json.loads(output.read_text())["found"]
+    for row, cells in result.items():
         if row != "global":
             assert 0 < cells["counted, millions"]["mean"] <= cells["bound, millions"]["mean"]
-    assert found["global"]["equivalent drop, %"]["mean"] == 0
+    assert result["global"]["equivalent drop, %"]["mean"] == 0
 
 
 def test_parameters_are_near_those_of_the_paper(tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_runs_are_listed_and_run_one_by_one(tmp_path: Path, capsys: pytest.Captu
     output = tmp_path / "results" / "complexity-smoke.json"
     words = ["reproduce", "complexity", "--scale", "smoke", "--output", str(output), "--work", str(tmp_path / "work")]
     assert main([*words, "--list", "--seeds", "0"]) == 0
-    given = f"--work {tmp_path / 'work'} --output {output} --seeds 0"
+    options = f"--work {tmp_path / 'work'} --output {output} --seeds 0"
     shown = capsys.readouterr().out
-    assert shown == f"atomizer reproduce complexity --scale smoke {given} --cell 0  # 64 × 64 pixels\n"
+    assert shown == f"atomizer reproduce complexity --scale smoke {options} --cell 0  # 64 × 64 pixels\n"
     assert main([*words, "--table"]) == 0
     assert f"{output} (no such file): 0 of 1 runs are there" in capsys.readouterr().out
     assert main([*words, "--cell", "0"]) == 0
@@ -123,14 +123,14 @@ def test_runs_are_listed_and_run_one_by_one(tmp_path: Path, capsys: pytest.Captu
     document["runs"]["an older name"] = document["runs"]["64 × 64 pixels"]
     output.write_text(json.dumps(document))
     assert main([*words, "--table"]) == 0
-    assert "1 of 1 runs are there; 1 more, of other settings or seeds than asked for" in capsys.readouterr().out
+    assert "1 of 1 runs are there; 1 more, of settings or seeds other than the requested" in capsys.readouterr().out
     assert main([*words, "--cell", "1"]) == 2
     assert "there is no run 1" in capsys.readouterr().err
 
 
 def test_commands_name_data_where_files_are_read() -> None:
-    found = {f"{name} {scale}": item(name).command(scale) for name, scale in (("table2", SMALL), ("partition", PAPER))}
-    assert all(command.endswith("--data DATA") for command in found.values())
+    result = {f"{name} {scale}": item(name).command(scale) for name, scale in (("table2", SMALL), ("partition", PAPER))}
+    assert all(command.endswith("--data DATA") for command in result.values())
     for name, scale in (("partition", SMALL), ("complexity", PAPER), ("table2", SMOKE)):
         assert item(name).command(scale) == f"atomizer reproduce {name} --scale {scale}"
 

@@ -66,9 +66,9 @@ def test_digits_are_drawn_with_what_networks_take_them_for(tmp_path: Path) -> No
     write_looks(item("mnist-sparse"), SMOKE, where(tmp_path), output)
     looks = json.loads((output.with_suffix("") / "looks.json").read_text())
     for image in looks["digits"]:
-        assert list(image["columns"]) == ["100%", "75%", "50%", "25%", "10%"] and 0 <= image["truth"] <= 9
+        assert list(image["columns"]) == ["100%", "75%", "50%", "25%", "10%"] and 0 <= image["truth"] <= 9  # old name
         for column in image["columns"].values():
-            assert set(column["answers"]) == {"Atomizer-IO", "ViT 1×1"} and column["in"] == "results"
+            assert set(column["answers"]) == {"Atomizer-IO", "ViT 1×1"} and column["in"] == "results"  # old name
             assert (output.with_suffix("") / column["file"]).exists()
     for run in json.loads(output.read_text())["runs"].values():
         assert all(len(matrix) == 10 for matrix in run["result"]["confusion"].values())
@@ -80,9 +80,9 @@ def test_nothing_is_trained_to_be_looked_at(tmp_path: Path) -> None:
     assert not (tmp_path / "work" / "runs").exists() and not output.with_suffix("").exists()
 
 
-def test_data_that_are_not_there_are_told(tmp_path: Path) -> None:
-    told = write_looks(item("local-observations"), SMALL, where(tmp_path), tmp_path / "results" / "x.json", [0])
-    assert told and all("was not looked at" in line and str(tmp_path / "data") in line for line in told)
+def test_data_that_are_not_there_are_reported(tmp_path: Path) -> None:
+    lines = write_looks(item("local-observations"), SMALL, where(tmp_path), tmp_path / "results" / "x.json", [0])
+    assert lines and all("was not looked at" in line and str(tmp_path / "data") in line for line in lines)
 
 
 @pytest.mark.parametrize(("name", "kept"), [("synthetic", True), ("mnist", True), ("sen1floods11", False)])
@@ -90,8 +90,8 @@ def test_only_figures_of_our_own_data_lie_with_the_results(tmp_path: Path, name:
     run = parse({"data": {"name": name}, "model": {"preset": "atomizer_io_tiny"}})
     subject = Subject("run", "row", "key", Trained(run, tmp_path / "best", {}), None)  # type: ignore[arg-type]
     places = {"results": tmp_path / "results" / "table2-small", "work": tmp_path / "work" / "looks" / "table2-small"}
-    found = album_of(subject, places)
-    file = found.add("Ünusual / name", torch.zeros(2, 2, 3).numpy())
+    album = album_of(subject, places)
+    file = album.add("Ünusual / name", torch.zeros(2, 2, 3).numpy())
     place = tmp_path / ("results" if kept else "work/looks") / "table2-small"
     assert file["in"] == ("results" if kept else "work") and (place / file["file"]).exists()
 
@@ -105,8 +105,8 @@ def test_large_figures_are_shrunk_by_whole_blocks() -> None:
 
 def test_maps_mark_what_is_wrong_and_what_is_not_known() -> None:
     colours = torch.tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]).numpy()
-    truth, labels = torch.tensor([[0, 1, -1]]), torch.tensor([[0, 0, 1]])
-    right, wrong, unknown = class_map(labels, colours, truth)[0]
+    target, labels = torch.tensor([[0, 1, -1]]), torch.tensor([[0, 0, 1]])
+    right, wrong, unknown = class_map(labels, colours, target)[0]
     assert tuple(right) == (0, 0, 1) and tuple(wrong) == rgb(WRONG) and tuple(unknown) == rgb(UNKNOWN)
     low, high, nothing = value_map(torch.tensor([[0.0, 10.0, torch.nan]]), 0.0, 10.0)[0]
     assert low.sum() < high.sum() and tuple(nothing) == rgb(UNKNOWN)

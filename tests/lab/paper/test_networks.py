@@ -53,17 +53,17 @@ def test_items_end_with_a_table(name: str, rows: int, work: Path, tmp_path: Path
 
 def test_baselines_are_tried_at_several_rates_on_validation_data(work: Path, tmp_path: Path) -> None:
     document = smoke("rates", work, tmp_path)
-    (found,) = document["found"].values()
-    assert list(found) == ["0.0003", "0.001"]
+    (result,) = document["found"].values()
+    assert list(result) == ["0.0003", "0.001"]
     for run in document["runs"].values():
         assert run["arguments"]["document"]["training"]["learning_rate"] == run["arguments"]["rate"]
         assert run["result"]["numbers"][RESNET].popitem()[1] == 100 * run["result"]["best"]["score"]
 
 
 def test_channels_are_removed_at_test_only(work: Path, tmp_path: Path) -> None:
-    found = smoke("table3", work, tmp_path)["found"]
-    assert set(found) == {RESNET, ATOMIZER}
-    assert list(found[ATOMIZER]) == [f"S1F {kind}" for kind in (*CONFIGURATIONS, "average")]
+    result = smoke("table3", work, tmp_path)["found"]
+    assert set(result) == {RESNET, ATOMIZER}
+    assert list(result[ATOMIZER]) == [f"S1F {kind}" for kind in (*CONFIGURATIONS, "average")]
 
 
 @pytest.mark.parametrize("name", ["compute", "sensitivity"])
@@ -98,21 +98,21 @@ def test_sensitivity_draws_every_dataset(work: Path, tmp_path: Path, monkeypatch
 
 
 def test_dates_end_with_what_aggregation_gains(work: Path, tmp_path: Path) -> None:
-    found = smoke("temporal", work, tmp_path)["found"]
+    result = smoke("temporal", work, tmp_path)["found"]
     joint, aggregated, gain = (
-        next(iter(found[row].values()))["mean"] for row in ("joint", "aggregated", "gain by aggregation")
+        next(iter(result[row].values()))["mean"] for row in ("joint", "aggregated", "gain by aggregation")
     )
     assert gain == pytest.approx(aggregated - joint)
 
 
 def test_gains_are_of_the_same_seed_or_of_means() -> None:
-    before = {"values": [10.0, 20.0], "mean": 15.0, "spread": 7.1}
-    after = {"values": [11.0, 23.0], "mean": 17.0, "spread": 8.5}
+    before = {"values": [10.0, 20.0], "mean": 15.0, "spread": 7.1}  # old name
+    after = {"values": [11.0, 23.0], "mean": 17.0, "spread": 8.5}  # old name
     paired = with_gain({"joint": {"T = 3": before}, "aggregated": {"T = 3": after}})["gain by aggregation"]["T = 3"]
-    assert paired["values"] == [1.0, 3.0] and paired["spread"] == pytest.approx(2**0.5)
-    lone = {"values": [23.0], "mean": 23.0, "spread": None}
+    assert paired["values"] == [1.0, 3.0] and paired["spread"] == pytest.approx(2**0.5)  # old name
+    lone = {"values": [23.0], "mean": 23.0, "spread": None}  # old name
     single = with_gain({"joint": {"T = 3": before}, "aggregated": {"T = 3": lone}})["gain by aggregation"]["T = 3"]
-    assert single == {"values": [], "mean": 8.0, "spread": None}
+    assert single == {"values": [], "mean": 8.0, "spread": None}  # old name
     assert with_gain({"joint": {"T = 3": before}}) == {"joint": {"T = 3": before}}
 
 
@@ -124,9 +124,9 @@ def test_causes_are_sought_with_the_first_seed_only() -> None:
 
 
 def test_classes_one_by_one(work: Path, tmp_path: Path) -> None:
-    found = smoke("dales-classes", work, tmp_path)["found"]
-    assert set(found) == {PERCEIVER, ATOMIZER}
-    assert len(found[ATOMIZER]) == 9 and 0 <= found[ATOMIZER]["mean"]["mean"] <= 1
+    result = smoke("dales-classes", work, tmp_path)["found"]
+    assert set(result) == {PERCEIVER, ATOMIZER}
+    assert len(result[ATOMIZER]) == 9 and 0 <= result[ATOMIZER]["mean"]["mean"] <= 1
 
 
 def document(column: columns.Column, model: str) -> dict[str, Any]:
@@ -134,11 +134,11 @@ def document(column: columns.Column, model: str) -> dict[str, Any]:
 
 
 def test_baselines_share_all_but_the_model() -> None:
-    own, other = (document(columns.CHIP, model) for model in (ATOMIZER, RESNET))
-    assert own["data"] == other["data"] and "root" not in own["data"]
+    own, baseline = (document(columns.CHIP, model) for model in (ATOMIZER, RESNET))
+    assert own["data"] == baseline["data"] and "root" not in own["data"]
     tuned = {**own["training"], "configurations": None, **TUNED[RESNET]}
-    assert tuned == {**other["training"], "configurations": None}
-    assert own["training"]["max_time"] == other["training"]["max_time"]
+    assert tuned == {**baseline["training"], "configurations": None}
+    assert own["training"]["max_time"] == baseline["training"]["max_time"]
     (fold, *_) = columns.PATCH_FOLDS
     assert "learning_rate" not in document(fold, RESNET)["training"], "only maps were tuned on"
     for model in (ATOMIZER, *MODELS):
@@ -189,7 +189,7 @@ def test_gpu_hours_grow_with_what_is_computed(tmp_path: Path) -> None:
     where = Where(configs=CONFIGS)
     cells = [networks.Cell(columns.DATASETS["EuroSAT"], model).task(where, 0) for model in (ATOMIZER, RESNET)]
     hours = [networks.gpu_hours(cell, 4e13) for cell in cells]
-    assert all(0 < found < 50 for found in hours if found is not None) and None not in hours
+    assert all(0 < result < 50 for result in hours if result is not None) and None not in hours
     assert networks.gpu_hours(cells[0], 8e13) == pytest.approx(hours[0] / 2)  # type: ignore[operator]
 
 

@@ -21,7 +21,7 @@ def digits(own: float, vit: float, quarter: float) -> Means:
     return {OWN: {**dict.fromkeys(levels, own), "25%": quarter}, "ViT 1×1": dict.fromkeys(levels, vit)}
 
 
-def read_out(*spots: tuple[float, float]) -> Means:
+def decoded_at(*spots: tuple[float, float]) -> Means:
     return {f"dense, κ {n}": {"GFLOP": cost, "mIoU": score} for n, (cost, score) in enumerate(spots)}
 
 
@@ -30,8 +30,8 @@ def by_dates(*gains: float) -> Means:
 
 
 def points(own: float, best: float) -> Means:
-    rivals = {PERCEIVER: {"undisturbed": 50.0}, f"{PERCEIVER}, rate 0.003": {"undisturbed": best}}
-    return {"forest": {"photo tile: all": 99.0}, OWN: {"slope 5 %": 99.0, "undisturbed": own}, **rivals}
+    baselines = {PERCEIVER: {"undisturbed": 50.0}, f"{PERCEIVER}, rate 0.003": {"undisturbed": best}}
+    return {"forest": {"photo tile: all": 99.0}, OWN: {"slope 5 %": 99.0, "undisturbed": own}, **baselines}
 
 
 CASES: dict[str, tuple[Means, Means]] = {  # what holds, and what does not
@@ -48,7 +48,7 @@ CASES: dict[str, tuple[Means, Means]] = {  # what holds, and what does not
         {OWN: {"chip": 80.0, "BioMassters": 60.0}, PERCEIVER: {"chip": 70.0, "BioMassters": 70.0}, "ViT": {"chip": 81}},
         {OWN: {"chip": 80.0, "BioMassters": 60.0}, PERCEIVER: {"chip": 70.0, "BioMassters": 50.0}, "ViT": {"chip": 81}},
     ),
-    "compute": (read_out((1, 84.5), (10, 85)), read_out((1, 83), (5, 84.5), (10, 85))),
+    "compute": (decoded_at((1, 84.5), (10, 85)), decoded_at((1, 83), (5, 84.5), (10, 85))),
     "temporal": (by_dates(0.5, 2.0, 4.0), by_dates(0.5, 2.0, 1.5)),
     "local-observations": (
         {"full model": {"a": 80.0, "b": 80.0}, "without local observations": {"a": 79.0, "b": 70.0}},
@@ -70,7 +70,7 @@ def test_numbers_decide(name: str) -> None:
         assert verdict is not None and verdict.holds is expected, verdict
     assert BY_ITEM[name].judge({}) is None
     for row in holds:  # what is half done is not judged, or judged by what is there
-        BY_ITEM[name].judge({other: cells for other, cells in holds.items() if other != row})
+        BY_ITEM[name].judge({row_name: cells for row_name, cells in holds.items() if row_name != row})
 
 
 @pytest.mark.parametrize("name", ["rope", "mnist-sparse", "local-observations"])
@@ -79,7 +79,7 @@ def test_the_papers_own_numbers_hold(name: str) -> None:
     assert verdict is not None and verdict.holds, verdict
 
 
-def test_both_ways_to_count_operations_and_the_forest_are_told() -> None:
+def test_both_counts_of_flops_and_the_forest_are_reported() -> None:
     rows = {"dense, κ 1": {"GFLOP": 60.0, "GFLOP as written": 90.0, "mIoU": 85.0}}
     rows["dense, κ 2"] = {"GFLOP": 10.0, "GFLOP as written": 30.0, "mIoU": 84.5}
     compute = BY_ITEM["compute"].judge(rows)
@@ -89,7 +89,7 @@ def test_both_ways_to_count_operations_and_the_forest_are_told() -> None:
     assert lidar is not None and lidar.result == "68.0, Perceiver-IO 55.0, a forest 63.6"
 
 
-def test_the_page_tells_what_holds_and_what_was_not_measured(tmp_path: Path) -> None:
+def test_the_page_shows_what_holds_and_what_was_not_measured(tmp_path: Path) -> None:
     write_item(tmp_path, "rope", "small", {"seed 0": {"numbers": CASES["rope"][0]}})
     write_item(tmp_path, "table2", "small", {"seed 0": {"numbers": CASES["table2"][1]}})
     write_item(tmp_path, "table3", "smoke", {"seed 0": scores((OWN, "ViT"), ("S1F average",), 0)})

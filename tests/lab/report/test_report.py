@@ -63,7 +63,7 @@ def panel(page: str, scale: str) -> str:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page with results of several items, two scales and pictures."""
+    """A page with results of several items, two scales and figures."""
     folder = tmp_path_factory.mktemp("report")
     write_everything(folder / "results", folder / "work")
     return write_report(folder / "results", folder / "work", folder / "report.html")
@@ -96,7 +96,7 @@ def test_the_best_of_a_column_is_marked_and_errors_are_best_when_low(tmp_path: P
 
 def test_the_gain_by_aggregation_stands_next_to_the_papers(tmp_path: Path) -> None:
     numbers = ({"joint": {"T = 6": 60.0 + n}, "aggregated": {"T = 6": 64.0 + 2 * n}} for n in range(2))
-    write_item(tmp_path, "temporal", "small", {f"seed {n}": {"numbers": found} for n, found in enumerate(numbers)})
+    write_item(tmp_path, "temporal", "small", {f"seed {n}": {"numbers": cells} for n, cells in enumerate(numbers)})
     groups, _, *rows = Tables(page_of(tmp_path)).found["temporal, small"]
     assert groups[1] == "T = 6" and {row[0]: row[1:3] for row in rows}["gain by aggregation"] == ["4.85", "4.50 ± 0.71"]
 
@@ -124,14 +124,14 @@ def test_what_is_missing_is_named_with_its_command(tmp_path: Path) -> None:
     assert "atomizer reproduce small-data" not in panel(page, "smoke")
 
 
-def test_an_empty_folder_gives_a_page_that_says_so(tmp_path: Path) -> None:
+def test_an_empty_folder_gives_an_empty_page(tmp_path: Path) -> None:
     assert "holds no results yet" in page_of(tmp_path)
 
 
 def test_small_tasks_and_older_files_are_shown(tmp_path: Path) -> None:
-    rival = {"forest": {"miou": 0.7}, "regression": {"miou": 0.65}, "constant": 0.5}
+    baseline = {"forest": {"miou": 0.7}, "regression": {"miou": 0.65}, "constant": 0.5}
     runs = {
-        "sen1floods11, forest and regression": {"result": rival},
+        "sen1floods11, forest and regression": {"result": baseline},
         **{f"sen1floods11, seed {n}": {"result": {"miou": 0.8 + 0.01 * n}} for n in range(3)},
         "sen1floods11-channels, forest and regression": {"result": {"scores": {"all": 0.7, "s1-only": 0.6}}},
         "sen1floods11-channels, seed 0": {"result": {"scores": {"all": 0.8, "s1-only": 0.7}}},
@@ -142,32 +142,32 @@ def test_small_tasks_and_older_files_are_shown(tmp_path: Path) -> None:
     (tmp_path / "small-data.older.json").write_text(json.dumps(changed))  # its name comes after
     (tmp_path / "mnist.json").write_text(json.dumps({"scores": {"test": {"accuracy": 0.987}}, "note": "shared cores"}))
     page = page_of(tmp_path)
-    found = Tables(page).found
-    assert found["small tasks"][-1] == ["sen1floods11", "miou", "0.810 ± 0.010", "0.700", "0.650", "0.500"]
+    tables = Tables(page).found
+    assert tables["small tasks"][-1] == ["sen1floods11", "miou", "0.810 ± 0.010", "0.700", "0.650", "0.500"]
     assert "sen1floods11-channels: channels at test" in panel(page, "small")
-    assert found["mnist.json: scores"] == [["", "accuracy"], ["test", "0.987"]]
+    assert tables["mnist.json: scores"] == [["", "accuracy"], ["test", "0.987"]]
     assert "shared cores" in panel(page, "other measurements")
 
 
 def test_rows_that_were_measured_on_several_days_say_so(tmp_path: Path) -> None:
     def row(model: str, day: str, commit: str) -> dict[str, object]:
         machine = {"date": f"2026-11-{day}T10:00:00", "commit": commit, "processor": "a", "threads": 2}
-        figures = {"answer_s": 0.5, "step_s": None, "stopped": None}
+        figures = {"answer_s": 0.5, "step_s": None, "stopped": None}  # old name
         return {"input": "xview2", "model": model, **figures, "limits": {"repeats": 2}, "machine": machine}
 
     whole = {"rows": [{"way": "dense", "seconds": 9.8}]}
     document = {"benchmark": "models", "rows": [row("unet", "18", "new"), row("ramen", "17", "old")], "whole": whole}
     (tmp_path / "models.json").write_text(json.dumps(document))
     page = page_of(tmp_path)
-    found = Tables(page).found
-    assert found["models.json: rows"] == [
-        ["", "input", "model", "answer_s", "day", "commit"],
+    tables = Tables(page).found
+    assert tables["models.json: rows"] == [
+        ["", "input", "model", "answer_s", "day", "commit"],  # old name
         ["0", "xview2", "unet", "0.5", "2026-11-18", "new"],
         ["1", "xview2", "ramen", "0.5", "2026-11-17", "old"],
     ]
-    assert found["models.json: whole predictions"][1] == ["0", "dense", "9.8"]
+    assert tables["models.json: whole predictions"][1] == ["0", "dense", "9.8"]
     assert "2026-11-17T10:00:00, commit old; 2026-11-18T10:00:00, commit new" in panel(page, "other measurements")
-    assert found["what was run"][1][-4:-1] == ["2026-11-18 10:00", "old, new", "a, threads: 2"]
+    assert tables["what was run"][1][-4:-1] == ["2026-11-18 10:00", "old, new", "a, threads: 2"]
 
 
 @pytest.mark.parametrize(
@@ -185,15 +185,15 @@ def test_rows_that_were_measured_on_several_days_say_so(tmp_path: Path) -> None:
 def test_a_malformed_file_is_named(tmp_path: Path, text: str, cause: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "rope-small.json").write_text(text)
     assert main(["report", "--results", str(tmp_path), "--output", str(tmp_path / "page.html")]) == 2
-    told = capsys.readouterr().err
-    assert "rope-small.json" in told and cause in told and not (tmp_path / "page.html").exists()
+    message = capsys.readouterr().err
+    assert "rope-small.json" in message and cause in message and not (tmp_path / "page.html").exists()
 
 
 def test_malformed_looks_and_doubles_are_named(tmp_path: Path) -> None:
     write_item(tmp_path, "table2", "small", {"0": scores(["ResNet"], ["chip"], 0)})
     path = write_looks(tmp_path, "table2-small", ["chip"], ["ResNet"])
     looks = json.loads(path.read_text())
-    next(iter(looks["runs"].values()))["columns"]["chip"]["picture"] = {"file": "x.png"}
+    next(iter(looks["runs"].values()))["columns"]["chip"]["picture"] = {"file": "x.png"}  # old name
     path.write_text(json.dumps(looks))
     with pytest.raises(DataError, match=r"table2-small.*malformed.*'in'"):
         page_of(tmp_path)
@@ -211,13 +211,13 @@ def test_no_folder_of_results_is_an_error(tmp_path: Path, capsys: pytest.Capture
     assert "no such folder of results" in capsys.readouterr().err
 
 
-def test_pictures_of_data_that_are_not_there_are_told_how_to_make(tmp_path: Path) -> None:
+def test_missing_figures_name_the_command_that_makes_them(tmp_path: Path) -> None:
     results, work = tmp_path / "results", tmp_path / "runs"
     write_item(results, "table2", "small", {"0": scores(["ResNet"], ["chip"], 0)})
     write_looks(results, "table2-small", ["chip"], ["ResNet"], work)
     assert not list(results.rglob("*.png"))
-    with_pictures, without = page_of(results, work), page_of(results)
-    assert with_pictures.count("<img") == 3 and "not published with the results" not in with_pictures
+    with_figures, without = page_of(results, work), page_of(results)
+    assert with_figures.count("<img") == 3 and "not published with the results" not in with_figures
     assert without.count("<img") == 0 and "3 figures show data that are not published" in without
     assert "atomizer reproduce table2 --scale small --data DATA" in without.partition("not published")[2]
 
@@ -279,14 +279,14 @@ def test_a_browser_shows_it_whole_and_tables_and_tabs_work(
     everything: Path, tmp_path: Path, width: int, dark: bool
 ) -> None:
     shown = opened(everything, tmp_path, width, dark=dark, script=INTERACT)
-    found = shown.found
-    assert shown.whole and "error" not in found, (found, shown.log)
-    assert found["width"] == width and found["dark"] is dark and found["images"] > 20
-    assert len(found["falling"]) > 5 and found["falling"] == sorted(found["falling"], reverse=True)
-    assert found["rising"] == sorted(found["falling"])
-    assert found["panels"] == 1 and found["smoke"] and not found["small"]
-    assert found["chosen"] == "false,true,false,false"
-    assert (found["ground"] == "rgb(20, 22, 27)") is dark
+    page = shown.counts
+    assert shown.whole and "error" not in page, (page, shown.log)
+    assert page["width"] == width and page["dark"] is dark and page["images"] > 20
+    assert len(page["falling"]) > 5 and page["falling"] == sorted(page["falling"], reverse=True)
+    assert page["rising"] == sorted(page["falling"])
+    assert page["panels"] == 1 and page["smoke"] and not page["small"]
+    assert page["chosen"] == "false,true,false,false"
+    assert (page["ground"] == "rgb(20, 22, 27)") is dark
 
 
 @pytest.mark.parametrize("how", ["absolute", "above", "link", "folder link", "place", "none"])
@@ -300,8 +300,8 @@ def test_no_file_outside_of_the_folder_gets_into_the_page(tmp_path: Path, how: s
     (path.parent / "inner").symlink_to(tmp_path, target_is_directory=True)
     name = {"absolute": str(secret), "above": "../../secret.png", "link": "link.png", "folder link": "inner/secret.png"}
     looks = json.loads(path.read_text())
-    picture = {"file": name.get(how), "in": ["work"] if how == "place" else "results"}
-    looks["runs"]["ResNet, chip"]["columns"]["chip"]["picture"] = picture
+    preview = {"file": name.get(how), "in": ["work"] if how == "place" else "results"}
+    looks["runs"]["ResNet, chip"]["columns"]["chip"]["picture"] = preview  # old name
     path.write_text(json.dumps(looks))
     with pytest.raises(DataError, match=r"table2-small.*malformed"):
         page_of(results)
@@ -331,12 +331,12 @@ def test_text_of_result_files_is_escaped_everywhere(tmp_path: Path) -> None:
     assert shown >= 15, shown
 
 
-def test_answers_about_digits_are_escaped(tmp_path: Path) -> None:
+def test_predictions_of_digits_are_escaped(tmp_path: Path) -> None:
     write_everything(tmp_path / "results", tmp_path / "work")
     path = next(path for path in (tmp_path / "results").rglob("looks.json") if "digits" in path.read_text())
     looks = json.loads(path.read_text())
-    looks["digits"][0]["truth"] = f'"{SCRIPT_TAG}'
-    next(iter(looks["digits"][0]["columns"].values()))["answers"] = {"ViT": SCRIPT_TAG}
+    looks["digits"][0]["truth"] = f'"{SCRIPT_TAG}'  # old name
+    next(iter(looks["digits"][0]["columns"].values()))["answers"] = {"ViT": SCRIPT_TAG}  # old name
     path.write_text(json.dumps(looks))
     page = page_of(tmp_path / "results", tmp_path / "work")
     assert SCRIPT_TAG not in page and page.count("&lt;script&gt;") >= 2
@@ -358,10 +358,11 @@ def with_scripts(value: object, *, keys: bool) -> object:
 
 
 STRUCTURE = (
-    *("item", "scale", "command", "unit", "protocol", "label", "paper", "found", "machine", "runs", "arguments"),
-    *("document", "seed", "result", "minutes", "numbers", "steps", "seconds", "decode", "score", "rows", "mean"),
-    *("spread", "values", "data", "classes", "inputs", "target", "title", "note", "file", "in", "row", "columns"),
-    *("curve", "points", "training", "samples", "confusion", "picture", "inner", "place", "cells", "quadtree"),
-    *("attention", "shares", "maps", "latents", "digits", "truth", "answers", "benchmark", "gflops", "total"),
-    *("alpha", "settings", "budget", "neighbors", "atoms_per_latent", "strategy", "miou"),
+    *("item", "scale", "command", "unit", "protocol", "label", "paper", "found", "machine", "runs"),
+    *("arguments", "document", "seed", "result", "minutes", "numbers", "steps", "seconds", "decode", "score"),
+    *("rows", "mean", "values", "data", "classes", "inputs", "target", "title", "note", "file", "in", "row"),
+    *("columns", "curve", "points", "training", "samples", "confusion", "inner", "cells", "quadtree"),
+    *("attention", "shares", "maps", "latents", "digits", "benchmark", "gflops", "total", "alpha"),
+    *("settings", "budget", "neighbors", "atoms_per_latent", "strategy", "miou"),
+    *("spread", "picture", "place", "truth", "answers"),  # old name
 )

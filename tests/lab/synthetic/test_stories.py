@@ -24,11 +24,11 @@ def small(name: str, seed: int) -> Sample:
 
 @pytest.mark.parametrize("name", STORIES)
 def test_the_same_arguments_give_the_same_sample_to_the_bit(name: str) -> None:
-    one, two, other = small(name, 5), small(name, 5), small(name, 6)
+    one, two, third = small(name, 5), small(name, 5), small(name, 6)
     assert torch.equal(one.target, two.target)
     for a, b in zip(one.atoms, two.atoms, strict=True):
         assert a.values.numpy().tobytes() == b.values.numpy().tobytes() and torch.equal(a.positions, b.positions)
-    assert one.atoms.acquisitions[0].values.numpy().tobytes() != other.atoms.acquisitions[0].values.numpy().tobytes()
+    assert one.atoms.acquisitions[0].values.numpy().tobytes() != third.atoms.acquisitions[0].values.numpy().tobytes()
 
 
 def test_bands_come_at_the_resolution_at_which_they_are_acquired() -> None:
@@ -76,7 +76,7 @@ def test_statistics_of_the_strange_sensor_fit_its_values() -> None:
         assert 0.7 < float(known.std()) / channel.std < 1.4
 
 
-def test_what_clouds_hide_is_absent_and_asked_all_the_same() -> None:
+def test_what_clouds_hide_is_absent_but_has_targets() -> None:
     samples = [scene("hard-floods", seed, 24) for seed in range(12)]
     hidden = [~sample.atoms.acquisitions[1].occupied() for sample in samples]
     assert 0 < sum(bool(h.any()) for h in hidden) < 12
@@ -86,13 +86,13 @@ def test_what_clouds_hide_is_absent_and_asked_all_the_same() -> None:
 
 
 @pytest.mark.slow
-def test_the_neighbourhood_tells_what_a_pixel_does_not() -> None:
+def test_the_neighbourhood_separates_what_a_pixel_does_not() -> None:
     """A regression of single pixels is clearly below one that is also given the means around each pixel."""
     learned = Synthetic("hard-floods", "train", size=48, length=40, seed=3)
-    unseen = Synthetic("hard-floods", "test", size=48, length=20, seed=3)
+    held_out = Synthetic("hard-floods", "test", size=48, length=20, seed=3)
     task_spec = TaskSpec(num_outputs=2, class_names=("dry", "water"), channels=learned.channels)
-    alone = score(fitted(task_spec, learned), unseen, progress=False)["miou"]
-    around = score(fitted(task_spec, map(blurred, learned)), unseen_blurred(unseen), progress=False)["miou"]
+    alone = score(fitted(task_spec, learned), held_out, progress=False)["miou"]
+    around = score(fitted(task_spec, map(blurred, learned)), with_blurred_values(held_out), progress=False)["miou"]
     assert 0.70 < alone < 0.88
     assert around > alone + 0.01
 
@@ -112,7 +112,7 @@ def blurred(sample: Sample) -> Sample:
     return replace(sample, atoms=AtomSet(tuple(parts)))
 
 
-def unseen_blurred(dataset: Synthetic) -> Synthetic:
+def with_blurred_values(dataset: Synthetic) -> Synthetic:
     return Synthetic(dataset.like, "test", size=48, length=len(dataset), seed=dataset.seed, transform=blurred)
 
 

@@ -19,7 +19,7 @@ from atomizer_lab.synthetic.optics import draw_sky, observe
 from atomizer_lab.synthetic.random_maps import Canvas
 
 Features = Callable[[Sample], NDArray[np.float64]]  # (pixels, features)
-TRAINING, UNSEEN = range(60), range(1000, 1020)
+TRAINING, HELD_OUT = range(60), range(1000, 1020)
 
 
 @cache
@@ -34,7 +34,7 @@ def bands(sample: Sample, acquisition: int) -> NDArray[np.float64]:
 
 
 def score(name: str, features: Features, training: range = TRAINING, neighbours: int = 15) -> float:
-    """Balanced accuracy on unseen scenes of the vote of the nearest training pixels in standardised features."""
+    """Balanced accuracy on held-out scenes of the vote of the nearest training pixels in standardised features."""
 
     def collect(seeds: range, thin: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         x, y = [], []
@@ -45,11 +45,11 @@ def score(name: str, features: Features, training: range = TRAINING, neighbours:
             y.append(sample.target.numpy()[known])
         return np.concatenate(x), np.concatenate(y)
 
-    (x, y), (unseen, truth) = collect(training, 7), collect(UNSEEN, 11)
+    (x, y), (held_out, target) = collect(training, 7), collect(HELD_OUT, 11)
     mean, std = x.mean(axis=0), x.std(axis=0) + 1e-9
-    _, near = cKDTree((x - mean) / std).query((unseen - mean) / std, k=neighbours)
+    _, near = cKDTree((x - mean) / std).query((held_out - mean) / std, k=neighbours)
     voted = y[near].mean(axis=1) > 0.5
-    return float(np.mean([(voted[truth == k] == k).mean() for k in (0, 1)]))
+    return float(np.mean([(voted[target == k] == k).mean() for k in (0, 1)]))
 
 
 def flat(image: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -57,7 +57,7 @@ def flat(image: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def texture(sample: Sample) -> NDArray[np.float64]:
-    """Local spread, and how much gradients within 5 × 5 pixels agree in their direction."""
+    """Local standard deviation, and how much gradients within 5 × 5 pixels agree in their direction."""
     red = bands(sample, 0)[..., 0]
 
     def local(field: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -66,8 +66,8 @@ def texture(sample: Sample) -> NDArray[np.float64]:
     down, right = np.gradient(red)
     xx, yy, xy = local(right**2), local(down**2), local(right * down)
     agreement = np.hypot(xx - yy, 2 * xy) / (xx + yy)
-    spread = np.sqrt(np.maximum(local(red**2) - local(red) ** 2, 0))
-    return np.stack([spread, agreement, ndimage.uniform_filter(agreement, 3)], axis=-1).reshape(-1, 3)
+    std = np.sqrt(np.maximum(local(red**2) - local(red) ** 2, 0))
+    return np.stack([std, agreement, ndimage.uniform_filter(agreement, 3)], axis=-1).reshape(-1, 3)
 
 
 def test_texture_is_not_in_single_pixels() -> None:
@@ -107,7 +107,7 @@ def test_spatial_is_neither_in_pixels_nor_in_places() -> None:
         "spatial",
         lambda s: np.concatenate([flat(bands(s, 0)), flat(ndimage.uniform_filter(bands(s, 0), (7, 7, 1)))], axis=1),
     )
-    assert around < 0.62  # what is near a landmark is told by it
+    assert around < 0.62  # the landmark separates what is near it
     assert score("spatial", distances) > 0.95
 
 

@@ -1,4 +1,4 @@
-"""Made-up places and what light, radar and laser see of them."""
+"""Synthetic landscapes and what light, radar and laser see of them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_fields_have_straight_borders() -> None:
         assert (max(runs) <= 2) == (name == "straight")
 
 
-def test_noise_has_the_scale_that_was_asked_for() -> None:
+def test_noise_has_the_scale_that_was_requested() -> None:
     for gsd_m in (1.0, 4.0):
         field = noise(np.random.default_rng(0), Canvas(400, 400, gsd_m), 40.0)
         step = round(20 / gsd_m)
@@ -178,13 +178,13 @@ def flights() -> list[tuple[Landscape, Returns]]:
         Recipe({Cover.MEADOW: 1.0}, 30.0, woods=0.35, town=0.7, roads=1, road_m=6.0, relief_m=15.0),
         Recipe({Cover.MEADOW: 1.0}, 30.0, woods=0.2, river_m=10.0, roads=1, road_m=6.0, relief_m=15.0),
     )
-    found = []
+    values = []
     for seed in range(4):
         rng = np.random.default_rng(seed)
         land = make_landscape(rng, Canvas(250, 250, 0.2), recipes[seed % 2])
         land, things = furnish(rng, land, line=seed == 0)
-        found.append((land, scan(rng, land, things, 16.0)))
-    return found
+        values.append((land, scan(rng, land, things, 16.0)))
+    return values
 
 
 def test_echoes_are_well_formed(flights: list[tuple[Landscape, Returns]]) -> None:

@@ -25,13 +25,13 @@ def small(name: str, seed: int, **more: int) -> Sample:
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_same_arguments_give_the_same_sample_to_the_bit(name: str) -> None:
-    one, two, other = small(name, 5), small(name, 5), small(name, 6)
+    one, two, third = small(name, 5), small(name, 5), small(name, 6)
     assert torch.equal(one.target, two.target)
     for a, b in zip(one.atoms, two.atoms, strict=True):
         assert a.values.numpy().tobytes() == b.values.numpy().tobytes()
         assert torch.equal(a.positions, b.positions) and a.date == b.date
-    assert one.atoms.acquisitions[0].values.shape != other.atoms.acquisitions[0].values.shape or not torch.equal(
-        one.atoms.acquisitions[0].values, other.atoms.acquisitions[0].values
+    assert one.atoms.acquisitions[0].values.shape != third.atoms.acquisitions[0].values.shape or not torch.equal(
+        one.atoms.acquisitions[0].values, third.atoms.acquisitions[0].values
     )
     assert one.meta.id == f"synthetic-{name}-000005" and one.meta.files == ()
 
@@ -253,8 +253,8 @@ def test_a_model_takes_it(name: str) -> None:
             assert model([sample.atoms]).shape == (1, 10)
             return
         sites = {a: site[:50] for a, site in sample.queries.sites.items()}
-        (answer,) = model([sample.atoms], [sample.queries.positions[:50]], sites=[sites or None])
-    assert answer.shape == (50, info.num_outputs) and bool(answer.isfinite().all())
+        (output,) = model([sample.atoms], [sample.queries.positions[:50]], sites=[sites or None])
+    assert output.shape == (50, info.num_outputs) and bool(output.isfinite().all())
 
 
 def test_nothing_is_read_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,11 +185,11 @@ class AtomizerIO(Model):
     ) -> Latents:
         """Return the spatial latents of each sample.
 
-        ``atoms_per_latent`` (κ) sets how many latents there are, ``anchors`` places them by hand. In training, cells
+        ``atoms_per_latent`` (κ) sets how many latents there are, ``anchors`` sets their positions. In training, cells
         are cut to the ``budget`` (m) of the settings with ``generator``; in evaluation whole cells are used unless
-        ``budget`` is given, so that two evaluations agree to the bit. ``max_points`` overrides how many points of a
-        cloud enter the cells at most; they are drawn with ``generator``, without one the same each time. The other
-        points are seen where a query lies on them.
+        ``budget`` is given, so that two evaluations agree to the bit. ``max_points`` overrides how many points of
+        a point cloud enter the cells at most; they are sampled with ``generator``, without one the same each time. The
+        other points are seen where a query lies on them.
         """
         samples = self._checked(batch)
         for name, count in (("atoms_per_latent", atoms_per_latent), ("budget", budget), ("max_points", max_points)):
@@ -235,7 +235,7 @@ class AtomizerIO(Model):
     ) -> LocatedQueries:
         """Return ``positions`` with their nearest latents and the sites they see.
 
-        This needs no weights, so it can be done ahead; :meth:`decode` takes the result in place of positions.
+        This needs no weights, so it can be done ahead; :meth:`decode` accepts the result instead of positions.
         """
         return locate(
             self.config, atoms, geometry, positions, sites=sites, neighbors=neighbors, footprint_m=footprint_m
@@ -348,8 +348,8 @@ class AtomizerIO(Model):
 
 
 def alike(counts: Sequence[int]) -> list[list[int]]:
-    """Return the places of equal counts together."""
+    """Return the indices of equal counts together."""
     groups: dict[int, list[int]] = {}
-    for place, count in enumerate(counts):
-        groups.setdefault(count, []).append(place)
+    for index, count in enumerate(counts):
+        groups.setdefault(count, []).append(index)
     return list(groups.values())

@@ -110,9 +110,9 @@ class AtomizerConfig(Encodings):
     # Geometry and budgets
     layout: str = "hexagonal"
     atoms_per_latent: int = 2000  # κ
-    least_latents: int = 1  # of a scene, if it has as many places: κ alone would leave a small one a single latent
-    budget: int | None = None  # m, drawn afresh at each training step; None: whole cells
-    max_points: int | None = None  # points of a cloud that enter the cells, drawn likewise; None: all
+    least_latents: int = 1  # of a scene, if it has as many positions: κ alone would leave a small one a single latent
+    budget: int | None = None  # m, sampled anew at each training step; None: whole cells
+    max_points: int | None = None  # points of a point cloud that enter the cells, sampled likewise; None: all
     neighbors: int = 9  # k
     observation_conditioning: bool = True
     observation_mlp: bool = False  # a layer per atom before a query attends to what it sees

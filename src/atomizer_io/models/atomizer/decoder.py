@@ -86,13 +86,13 @@ class LatentAttention(nn.Module):
 
     def forward(self, q_MD: Tensor, pieces: Sequence[Piece]) -> Tensor:
         """Return what latents add to the queries (M, D), which belong to the pieces one after the other."""
-        query_MHE, turned_HMO = self.queries(q_MD)
+        query_MHE, folded_HMO = self.queries(q_MD)
         attended, pooled = [], []
         first = 0
         for piece in pieces:
             rows = slice(first, first + len(piece))
-            turned = None if turned_HMO is None else turned_HMO[:, rows]
-            attended_MHE, pooled_HMO = self._attend(query_MHE[rows], turned, piece)
+            folded = None if folded_HMO is None else folded_HMO[:, rows]
+            attended_MHE, pooled_HMO = self._attend(query_MHE[rows], folded, piece)
             attended.append(attended_MHE)
             pooled.append(pooled_HMO)
             first = rows.stop
@@ -107,7 +107,7 @@ class LatentAttention(nn.Module):
         out_MD: Tensor = self.out(values_MHE.flatten(1))
         return out_MD
 
-    def _attend(self, query_MHE: Tensor, turned_HMO: Tensor | None, piece: Piece) -> tuple[Tensor, Tensor | None]:
+    def _attend(self, query_MHE: Tensor, folded_HMO: Tensor | None, piece: Piece) -> tuple[Tensor, Tensor | None]:
         """Return values (M, H, E) and offset features (H, M, O) of the neighbours, pooled by attention."""
         near, latents, c = piece.near, piece.latents, self.encodings
         device, neighbors = query_MHE.device, near.latents_Mk.shape[1]
@@ -120,14 +120,14 @@ class LatentAttention(nn.Module):
                 frequency_step(c.offset_frequencies, c.offset_max_frequency),
                 c.offset_scale_m,
             )
-            return kernel.attend_latents(hood, query_MHE, turned_HMO, latents.key_LHE, latents.value_LHE)
-        return self.pool(query_MHE, turned_HMO, latents, near)
+            return kernel.attend_latents(hood, query_MHE, folded_HMO, latents.key_LHE, latents.value_LHE)
+        return self.pool(query_MHE, folded_HMO, latents, near)
 
     def pool(
-        self, query_MHE: Tensor, turned_HMO: Tensor | None, latents: Projected, near: Near
+        self, query_MHE: Tensor, folded_HMO: Tensor | None, latents: Projected, near: Near
     ) -> tuple[Tensor, Tensor | None]:
         """Return what :meth:`_attend` returns, in plain torch: values (M, H, E) and offset features (H, M, O)."""
-        weights_MkH, phi_MkO = self._weights(query_MHE, turned_HMO, latents, near)
+        weights_MkH, phi_MkO = self._weights(query_MHE, folded_HMO, latents, near)
         device = query_MHE.device
         attended_MHE = torch.einsum("mkh,mkhe->mhe", weights_MkH, latents.value_LHE[near.latents_Mk.to(device)])
         return attended_MHE, None if phi_MkO is None else torch.einsum("mkh,mko->hmo", weights_MkH, phi_MkO)
@@ -144,16 +144,16 @@ class LatentAttention(nn.Module):
         return query_MHE, query_MHE.transpose(0, 1) @ self._offset_weight(self.key)
 
     def _weights(
-        self, query_MHE: Tensor, turned_HMO: Tensor | None, latents: Projected, near: Near
+        self, query_MHE: Tensor, folded_HMO: Tensor | None, latents: Projected, near: Near
     ) -> tuple[Tensor, Tensor | None]:
         """Return the attention (M, k, H) to the neighbours, and φ_δ (M, k, O) of their offsets."""
         keys_MkHE = latents.key_LHE[near.latents_Mk.to(query_MHE.device)]
         logits_MkH = torch.einsum("mhe,mkhe->mkh", query_MHE, keys_MkHE)
         phi_MkO = None
-        if turned_HMO is not None:
+        if folded_HMO is not None:
             exact = torch.promote_types(query_MHE.dtype, torch.float32)
             phi_MkO = offset_features(near.offsets().to(query_MHE.device, exact), self.encodings).to(query_MHE.dtype)
-            logits_MkH = logits_MkH + torch.einsum("hmo,mko->mkh", turned_HMO, phi_MkO)
+            logits_MkH = logits_MkH + torch.einsum("hmo,mko->mkh", folded_HMO, phi_MkO)
         logits_MkH = logits_MkH.to(torch.promote_types(logits_MkH.dtype, torch.float32))
         return logits_MkH.softmax(dim=1).to(query_MHE.dtype), phi_MkO
 

@@ -2,7 +2,7 @@
 
 With torch's initial weights all latents of a scene are nearly one vector: the Fourier features of a value are ten
 times as large as those by which broad bands differ, and what attention pooled of a cell differs between cells by far
-less than it has in common. Gradients then tell little about the scene, and a small network spends hundreds of steps on
+less than it has in common. Gradients then depend little on the scene, and a small network spends hundreds of steps on
 a plateau. So, with some training samples and without their targets, the encoder and the observation layer of the
 decoder are initialised in two steps (the known remedy: centred, unit variance of what differs):
 

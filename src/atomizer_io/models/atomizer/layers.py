@@ -85,7 +85,7 @@ class SelfAttention(nn.Module):
 
 
 def rotate(x_BHTE: Tensor, angles_BRe: Tensor) -> Tensor:
-    """Turn each adjacent pair of channels of the first R tokens by its angle.
+    """Rotate each adjacent pair of channels of the first R tokens by its angle.
 
     A pair (a, b) becomes (a, b) cos + (−b, a) sin, on whole rows: every other channel alone takes twice the time.
     """
@@ -101,7 +101,7 @@ class RotaryAngles(nn.Module):
     """Rotation angles from physical coordinates: ``2π f compress(w, s)`` with a learned scale ``s`` (paper, §3.4).
 
     A scene compressed by half its extent spans only [−0.5, 0.5], so the frequencies f are whole cycles per unit, spaced
-    geometrically; the textbook's radians would tell no two neighbours apart. Angles stay in float32 or better.
+    geometrically; with the textbook's radians neighbours would hardly differ. Angles stay in float32 or better.
     Axes have equally many frequencies.
     """
 

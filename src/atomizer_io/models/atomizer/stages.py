@@ -1,4 +1,4 @@
-"""Builds the stages of the network from its settings: the one place that knows which setting belongs to which stage."""
+"""Builds the stages of the network from its settings: only this module knows which setting belongs where."""
 
 from __future__ import annotations
 

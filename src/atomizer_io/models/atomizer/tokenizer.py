@@ -140,7 +140,7 @@ class Tokenizer(nn.Module):
         ]
 
     def standardise(self, acquisition: Acquisition) -> Tensor:
-        """Return values (P, C) as the network reads them, (v − mean) / std / divisor; invalid places hold anything."""
+        """Return values (P, C) as the network reads them, (v − mean) / std / divisor; invalid entries hold anything."""
         return self._all_standardised([(acquisition, self._described(acquisition.channels))])[0]
 
     def statistics(self, acquisition: Acquisition) -> tuple[list[float], list[float]]:
@@ -247,7 +247,7 @@ class Tokenizer(nn.Module):
         unknown = set(acquisition.site_fields) - {field.name for field in self.encodings.site_fields}
         if unknown:
             raise AtomsError(
-                f"{acquisition.sensor}: the model has no place for site field {sorted(unknown)[0]!r}; it knows "
+                f"{acquisition.sensor}: the model does not know site field {sorted(unknown)[0]!r}; it knows "
                 f"{', '.join(field.name for field in self.encodings.site_fields) or 'none'} (setting site_fields)"
             )
         if not acquisition.site_fields:

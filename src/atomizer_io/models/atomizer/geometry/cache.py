@@ -102,7 +102,7 @@ class GeometryCache:
         where_M2 = positions
         if isinstance(positions, Tensor) and positions.shape[1:] == (2,):  # else locate reports what is wrong
             where_M2 = metres(positions, "positions") - origin_2
-        named = [item for number, places in (sites or {}).items() for item in (number, places)]
+        named = [item for number, indices in (sites or {}).items() for item in (number, indices)]
         how: dict[str, Any] = {"neighbors": neighbors, "footprint_m": footprint_m}
         key = _digest([neighbors, footprint_m, where_M2, *named])
         if key in kept.located:

@@ -23,8 +23,8 @@ class Cells:
     """Voronoi cells in CSR form: latent l owns the atoms ``start_L1[l] : start_L1[l + 1]`` of the three lists.
 
     ``order_N`` counts atoms in the natural order (acquisition, site, channel) of the scene, ``site_N`` its sites (the
-    first of those that share a place and have no fields) and ``kind_N`` its (acquisition, channel) pairs. Atoms of one
-    site stand together.
+    first of those that share a position and have no fields) and ``kind_N`` its (acquisition, channel) pairs. Atoms of
+    one site stand together.
     """
 
     start_L1: Tensor
@@ -41,19 +41,19 @@ class Cells:
         return self.start_L1.diff()
 
     def sample(self, budget: int, generator: torch.Generator | None = None) -> Cells:
-        """Return at most ``budget`` atoms of each cell, drawn uniformly without replacement (paper, B.8)."""
+        """Return at most ``budget`` atoms of each cell, sampled uniformly without replacement (paper, B.8)."""
         counts_L = self.counts_L.numpy()
         if int(counts_L.max()) <= budget:
             return self
         full_L = counts_L > budget
-        crowded_N = np.repeat(full_L, counts_L)  # only atoms of cells that are too full are drawn
+        crowded_N = np.repeat(full_L, counts_L)  # only atoms of cells that are too full are sampled
         draw = torch.rand(int(counts_L[full_L].sum()), generator=generator, dtype=torch.float64).numpy()
         kept_N = ~crowded_N
         kept_N[crowded_N] = among_lowest(draw, counts_L[full_L], budget)
         return self._only(torch.from_numpy(kept_N))
 
     def sample_points(self, points_K: Tensor, count: int, generator: torch.Generator) -> Cells:
-        """Return the cells with ``count`` of the points, drawn uniformly without replacement, and all other sites.
+        """Return the cells with ``count`` of the points, sampled uniformly without replacement, and all other sites.
 
         ``points_K`` marks which kinds are of points. All atoms of a point stay or go together.
         """
@@ -143,7 +143,7 @@ def among_lowest(draws: NDArray[np.float64], lengths: NDArray[np.int64], count: 
         runs = np.flatnonzero(doublings == doubling)
         step = np.arange(lengths[runs].max())
         inside = step < lengths[runs, None]
-        place = np.where(inside, first[runs, None] + step, 0)
-        lowest = np.argpartition(np.where(inside, draws[place], np.inf), count - 1, axis=1)[:, :count]
-        lowest_N[np.take_along_axis(place, lowest, axis=1)] = True
+        index = np.where(inside, first[runs, None] + step, 0)
+        lowest = np.argpartition(np.where(inside, draws[index], np.inf), count - 1, axis=1)[:, :count]
+        lowest_N[np.take_along_axis(index, lowest, axis=1)] = True
     return lowest_N

@@ -143,7 +143,7 @@ def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
         raise QueryError(f"query {first} is at {global_M2[first].tolist()}: positions must be finite metres")
     queries_M2: Floats = global_M2 - geometry.center_2.numpy()
     outside = np.abs(queries_M2).max(axis=1, initial=0.0)
-    # up to one scene's width beyond its border; where clouds left little of a scene, as far as such scenes reach
+    # up to one scene's width beyond its border; where clouds hide most of a scene, as far as such scenes reach
     limit = max(1.5 * geometry.extent_m, FAR_M)
     if outside.size and outside.max() > limit:
         worst = int(outside.argmax())
@@ -164,10 +164,10 @@ def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int) -> Near
 def checked_sites(count: int, atoms: AtomSet, named: SitesOfQueries | None) -> dict[int, Tensor]:
     """Return the sites that ``count`` queries name, by acquisition; refuse those that there are not."""
     columns = {}
-    for a, places in (named or {}).items():
+    for a, indices in (named or {}).items():
         if not 0 <= a < len(atoms):
             raise QueryError(f"sites are given for acquisition {a}, but the scene has {len(atoms)} acquisitions")
-        column, sites = torch.as_tensor(places).to("cpu", torch.long), atoms.acquisitions[a].values.shape[0]
+        column, sites = torch.as_tensor(indices).to("cpu", torch.long), atoms.acquisitions[a].values.shape[0]
         if column.shape != (count,):
             raise QueryError(
                 f"sites of acquisition {a} have shape {tuple(column.shape)}, expected one per query: ({count},)"

@@ -3,7 +3,7 @@
 Everything here depends on positions and on which atoms exist, never on weights: it can be built in the workers of a
 data loader, kept, and handed to the network.
 
-Shapes: N atoms, S sites, P distinct places, L latents, 2 = (x, y) in metres.
+Shapes: N atoms, S sites, P distinct positions, L latents, 2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Geometry:
         """Return the geometry with at most ``max_points`` points a time step, then ``budget`` atoms in each cell.
 
         None keeps all. Points that leave the cells can still be queried and seen. Without a generator, the same points
-        are drawn each time.
+        are sampled each time.
         """
         cells = self.cells
         if max_points is not None and any(self.points):
@@ -143,8 +143,8 @@ def build_geometry(
 
     ``steps`` lists the acquisitions of each time step (default: all in one); steps share their anchors, of which
     there are ⌈N/κ⌉ for the N atoms of an average step, or of the ``whole_series``, of whose points ``max_points`` are
-    to be used, and no fewer than ``least_latents`` where there are as many places. ``anchors`` (L, 2), in the frame of
-    the atoms, overrides the layout.
+    to be used, and no fewer than ``least_latents`` where there are as many positions. ``anchors`` (L, 2), in the frame
+    of the atoms, overrides the layout.
     """
     x_min, y_min, x_max, y_max = atoms.bounds
     center_2 = np.array([(x_min + x_max) / 2, (y_min + y_max) / 2])
@@ -152,26 +152,26 @@ def build_geometry(
     numbers = np.split(np.arange(len(sites.counts_S)), np.cumsum([a.values.shape[0] for a in atoms])[:-1])
     steps = [tuple(range(len(atoms)))] if steps is None else steps
     step_sites = [np.concatenate([numbers[a] for a in step]) for step in steps]
-    places = np.flatnonzero(sites.place_S == np.arange(len(sites.place_S)))
+    distinct = np.flatnonzero(sites.twin_S == np.arange(len(sites.twin_S)))
     entering = sum(sites.entering(part, max_points) for part in step_sites)
     counted = 1 if whole_series else len(steps)
-    count = max(math.ceil(entering / (counted * atoms_per_latent)), min(least_latents, len(places)))
+    count = max(math.ceil(entering / (counted * atoms_per_latent)), min(least_latents, len(distinct)))
 
     if anchors is not None:
         anchors_L2 = _checked_anchors(anchors) - center_2
-        cell_P = nearest_anchor(sites.positions_S2[places], anchors_L2)
+        cell_P = nearest_anchor(sites.positions_S2[distinct], anchors_L2)
     elif layout == "sites":
-        places = sites.occupied(places)
-        tied_P2 = np.round(sites.positions_S2[places] / TIE_M)
+        distinct = sites.occupied(distinct)
+        tied_P2 = np.round(sites.positions_S2[distinct] / TIE_M)
         unique_L2, cell_P = np.unique(tied_P2, axis=0, return_inverse=True)
         anchors_L2, cell_P = unique_L2 * TIE_M, cell_P.reshape(-1)
     else:
         half_x, half_y = (x_max - x_min) / 2, (y_max - y_min) / 2
         lattice = HexLattice.over((-half_x, -half_y, half_x, half_y), count)
-        anchors_L2, cell_P = lattice.anchors_L2, lattice.nearest(sites.positions_S2[places])
+        anchors_L2, cell_P = lattice.anchors_L2, lattice.nearest(sites.positions_S2[distinct])
     cell_S = np.zeros(len(sites.counts_S), dtype=np.int64)
-    cell_S[places] = cell_P
-    cell_S = cell_S[sites.place_S]
+    cell_S[distinct] = cell_P
+    cell_S = cell_S[sites.twin_S]
     return Geometry(
         center_2=torch.from_numpy(center_2),
         extent_m=max(x_max - x_min, y_max - y_min),
@@ -195,7 +195,7 @@ class _Sites:
 
     positions_S2: Floats
     counts_S: Ints  # valid atoms of each
-    place_S: Ints  # number of the first site that shares its place
+    twin_S: Ints  # number of the first site that shares its position
     point_S: NDArray[np.bool_]  # whether it is a point
     kind_N: NDArray[np.int32]  # of all atoms in natural order
 
@@ -214,15 +214,15 @@ class _Sites:
         return cls(
             positions_S2=site_positions(atoms, torch.from_numpy(center_2)).numpy(),
             counts_S=np.concatenate([np.full(n, c) if mask is None else mask.sum(axis=1) for n, c, mask in numbers]),
-            place_S=np.concatenate([first + np.arange(n) for n, first in zip(counts, _places(atoms), strict=True)]),
+            twin_S=np.concatenate([first + np.arange(n) for n, first in zip(counts, _first_sites(atoms), strict=True)]),
             point_S=np.repeat([a.footprint_m == (0.0, 0.0) for a in atoms], counts),
             kind_N=np.concatenate(kinds),
         )
 
-    def occupied(self, places: Ints) -> Ints:
-        """Return those of ``places`` that have atoms."""
-        atoms_P = np.bincount(self.place_S, weights=self.counts_S, minlength=len(self.place_S))[places]
-        return places[atoms_P > 0]
+    def occupied(self, distinct: Ints) -> Ints:
+        """Return those of ``distinct`` positions, by their first sites, that have atoms."""
+        atoms_P = np.bincount(self.twin_S, weights=self.counts_S, minlength=len(self.twin_S))[distinct]
+        return distinct[atoms_P > 0]
 
     def entering(self, sites: Ints, max_points: int | None) -> int:
         """Return how many atoms of the ``sites`` of a time step enter its cells with at most ``max_points`` points."""
@@ -230,13 +230,13 @@ class _Sites:
         total = int(self.counts_S[sites].sum())
         if max_points is None or len(of_points) <= max_points:
             return total
-        of_them, points = int(self.counts_S[of_points].sum()), len(np.unique(self.place_S[of_points]))
+        of_them, points = int(self.counts_S[of_points].sum()), len(np.unique(self.twin_S[of_points]))
         return total - of_them + math.ceil(of_them * min(1.0, max_points / points))
 
     def cells(self, sites: Ints, cell_S: Ints, latents: int) -> Cells:
-        """Return the cells of the atoms at ``sites``, which are sorted by cell, then by place, each with its atoms."""
+        """Return the cells of the atoms at ``sites``, sorted by cell, then by position, each site with its atoms."""
         sites = sites[self.counts_S[sites] > 0]
-        sites = sites[np.argsort(self.place_S[sites], kind="stable")]
+        sites = sites[np.argsort(self.twin_S[sites], kind="stable")]
         small = cell_S[sites].astype(np.uint16 if latents <= 1 << 16 else np.int64)  # 16 bits sort in linear time
         sites = sites[np.argsort(small, kind="stable")]
         per_site = self.counts_S[sites]
@@ -247,23 +247,23 @@ class _Sites:
         return Cells(
             start_L1=torch.from_numpy(np.concatenate([[0], np.cumsum(per_cell)])),
             order_N=torch.from_numpy(order_N),
-            site_N=torch.from_numpy(np.repeat(self.place_S[sites].astype(np.int32), per_site)),
+            site_N=torch.from_numpy(np.repeat(self.twin_S[sites].astype(np.int32), per_site)),
             kind_N=torch.from_numpy(self.kind_N[order_N]),
         )
 
 
-def _places(atoms: AtomSet) -> list[int]:
-    """Return the first place of each acquisition; those on the same sites share places, so offsets are encoded once.
+def _first_sites(atoms: AtomSet) -> list[int]:
+    """Return the first site of each acquisition; those on the same sites share them, so offsets are encoded once.
 
-    Those with site fields keep places of their own.
+    Those with site fields have sites of their own.
     """
-    first, places = 0, list[int]()
+    first, firsts = 0, list[int]()
     for i, a in enumerate(atoms):
         twins = (b for b in atoms.acquisitions[:i] if not b.site_fields and not a.site_fields)
         twin = next((b for b in twins if torch.equal(a.positions, b.positions)), None)
-        places.append(first if twin is None else places[atoms.acquisitions.index(twin)])
+        firsts.append(first if twin is None else firsts[atoms.acquisitions.index(twin)])
         first += a.values.shape[0]
-    return places
+    return firsts
 
 
 def _checked_anchors(anchors: Tensor) -> Floats:

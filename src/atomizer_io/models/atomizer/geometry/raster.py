@@ -1,4 +1,4 @@
-"""Pixels in rows, however they are turned: which of them lies exactly where a query is.
+"""Pixels in rows, however they are rotated: which of them lies exactly where a query is.
 
 Shapes: P pixels, M queries, 2 = (x, y) in metres.
 """

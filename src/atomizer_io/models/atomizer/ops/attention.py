@@ -59,7 +59,7 @@ class Block:
 
     order_N: Tensor  # K · n: number of each atom
     kind_N: Tensor
-    slot_N: Tensor  # its place among the sites of the block
+    slot_N: Tensor  # its index among the sites of the block
     mask_N: Tensor  # False where padded
     site_U: Tensor
     delta_U2: Tensor  # metres from the anchor
@@ -109,7 +109,7 @@ class CellAttention(nn.Module, abc.ABC):
     def fold(self, query_D: Tensor, kind_KF: Tensor, value_HED: Tensor | None = None) -> Folded:
         """Multiply the weights out for the shared query and these kinds; little work, and gradients flow through it.
 
-        ``value_HED`` stands in place of the weights of the value layer.
+        ``value_HED`` replaces the weights of the value layer.
         """
 
     @abc.abstractmethod

@@ -140,8 +140,8 @@ def _load_from(folder: Path, source: str, dtype: torch.dtype, compiler: Compiler
         with cache.locked(folder):
             functions = _checked(target, source, dtype)  # another process may have been faster
             if functions is None:
-                with tempfile.TemporaryDirectory(dir=folder) as place:
-                    built = Path(place, target.name)
+                with tempfile.TemporaryDirectory(dir=folder) as temporary:
+                    built = Path(temporary, target.name)
                     compiler.compile(source, dtype, built)
                     cache.keep(built, target)
         functions = functions or _checked(target, source, dtype, final=True)

@@ -69,7 +69,7 @@ def load(path: Path) -> ctypes.CDLL:
 
 
 def keep(built: Path, target: Path) -> None:
-    """Move a new library to its place, in one step; its checksum goes first, so that it is never there without one."""
+    """Move a new library into the cache, in one step; its checksum goes first, so it is never there without one."""
     built.chmod(0o700)
     checksum = _sum_of(built)
     checksum.write_text(_digest(built))

@@ -74,7 +74,7 @@ def find_compiler() -> Compiler | None:
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace", timeout=20)
     except (OSError, subprocess.SubprocessError):
-        return Compiler(path, "")  # compiling will tell what is wrong with it
+        return Compiler(path, "")  # compiling will report what is wrong with it
     return Compiler(path, "" if done.returncode else done.stdout.strip())
 
 

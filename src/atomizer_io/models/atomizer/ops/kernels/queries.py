@@ -78,10 +78,10 @@ def pool_observations(
 
 
 def attend_latents(
-    near: Neighborhood, query_MHE: Tensor, turned_HMO: Tensor | None, key_LHE: Tensor, value_LHE: Tensor
+    near: Neighborhood, query_MHE: Tensor, folded_HMO: Tensor | None, key_LHE: Tensor, value_LHE: Tensor
 ) -> tuple[Tensor, Tensor | None]:
     """Values (M, H, E) and offset features (H, M, O) pooled by attention to the neighbours."""
-    tensors = (query_MHE, turned_HMO, key_LHE, value_LHE)
+    tensors = (query_MHE, folded_HMO, key_LHE, value_LHE)
     result: tuple[Tensor, Tensor | None] = _Attend.apply(near, *tensors)  # type: ignore[no-untyped-call]
     return result
 

@@ -1,4 +1,4 @@
-"""The ways to read out that ``bench/decode.py`` compares."""
+"""The ways to decode that ``bench/decode.py`` compares."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to read out. ``alpha`` is what a calibrated one promises; values further apart than ``precision`` differ.
+    """One way to decode. ``alpha`` is the bound of a calibrated one; values further apart than ``precision`` differ.
 
-    ``budget`` None: whole cells. A calibrated one is compared with the model's own dense answer, as its alpha is.
+    ``budget`` None: whole cells. A calibrated one is compared with the model's own dense prediction, as its alpha is.
     """
 
     strategy: str
@@ -74,17 +74,17 @@ def ways(
     base = Way("dense", (), config.atoms_per_latent, None, config.neighbors, precision=sweep.tolerance)
     usual = [base]
     usual += [replace(base, strategy=s, settings=tuple(USUAL[s].items()), **rule) for s in USUAL if s != "dense"]
-    found = list(usual)
+    rows = list(usual)
     for strategy, name, values in (("quadtree", "start", sweep.starts), ("sketch", "spacing", sweep.spacings)):
         for value in values:
             settings = tuple((USUAL[strategy] | {name: value}).items())
-            found.append(replace(base, strategy=strategy, settings=settings, **rule))
+            rows.append(replace(base, strategy=strategy, settings=settings, **rule))
     kappas = sweep.atoms_per_latent or tuple(max(1, int(config.atoms_per_latent * times)) for times in (0.5, 2, 4))
-    found += [replace(way, neighbors=k) for k in sweep.neighbors for way in usual]
-    found += [replace(way, atoms_per_latent=kappa) for kappa in kappas for way in usual]
-    found += [replace(way, budget=m) for m in sweep.budgets for way in usual]
+    rows += [replace(way, neighbors=k) for k in sweep.neighbors for way in usual]
+    rows += [replace(way, atoms_per_latent=kappa) for kappa in kappas for way in usual]
+    rows += [replace(way, budget=m) for m in sweep.budgets for way in usual]
     sketches = [way for way in usual if way.strategy == "sketch"]
-    found += [replace(w, atoms_per_latent=kappa, margin=m) for kappa in kappas for m in sweep.margins for w in sketches]
+    rows += [replace(w, atoms_per_latent=kappa, margin=m) for kappa in kappas for m in sweep.margins for w in sketches]
     for c in calibrations:
         p = c.point
         here = replace(base, atoms_per_latent=p.atoms_per_latent, budget=p.budget, neighbors=p.neighbors)
@@ -94,9 +94,9 @@ def ways(
             "precision": c.precision or 0.0,
             "alpha": c.alpha,
         }
-        found += [here, replace(here, strategy=p.strategy, settings=tuple(p.settings.items()), **point)]
-    order = {encoding: number for number, encoding in enumerate(dict.fromkeys(way.encoding for way in found))}
-    kept = [way for way in dict.fromkeys(found) if grid or way.strategy != "quadtree"]
+        rows += [here, replace(here, strategy=p.strategy, settings=tuple(p.settings.items()), **point)]
+    order = {encoding: number for number, encoding in enumerate(dict.fromkeys(way.encoding for way in rows))}
+    kept = [way for way in dict.fromkeys(rows) if grid or way.strategy != "quadtree"]
     return sorted(kept, key=lambda way: (order[way.encoding], way.strategy != "dense"))
 
 

@@ -1,4 +1,4 @@
-"""Runs that find out by themselves how long they train: how they end, what they say, and that they can be stopped."""
+"""Early stopping: how runs end, what they print, and that they can be interrupted."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def trained(settings: Path, name: str, *options: str, resume: bool = False) -> P
 
 
 def result(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
-    return found
+    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
+    return metrics
 
 
 def history(folder: Path) -> list[dict[str, Any]]:
@@ -78,12 +78,12 @@ def whole(settings: Path) -> Path:
 
 
 def test_it_ends_when_the_score_no_longer_rises(whole: Path) -> None:
-    found = result(whole)
-    assert found["finished"] and found["ended_by"] == "patience" and found["steps"] == STEPS
+    metrics = result(whole)
+    assert metrics["finished"] and metrics["ended_by"] == "patience" and metrics["steps"] == STEPS
     assert [line["step"] for line in history(whole)] == VALIDATED
-    assert found["epochs"] == 3.0 and [line["epochs"] for line in history(whole)][:2] == [0.667, 1.333]
+    assert metrics["epochs"] == 3.0 and [line["epochs"] for line in history(whole)][:2] == [0.667, 1.333]
     best = max(line["miou"] for line in history(whole))
-    assert found["best"]["score"] == best and found["curve"]["rising"] is False
+    assert metrics["best"]["score"] == best and metrics["curve"]["rising"] is False
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_several_batches_a_step(settings: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_it_ends_in_time_and_goes_on_with_more(settings: Path) -> None:
     hurried = trained(settings, "hurried", "training.max_time='00:00:00'")
-    found = result(hurried)
-    assert found["finished"] and found["ended_by"] == "time" and found["steps"] == 2
-    assert found["scores_of"] == "best" and len(history(hurried)) == 1
+    metrics = result(hurried)
+    assert metrics["finished"] and metrics["ended_by"] == "time" and metrics["steps"] == 2
+    assert metrics["scores_of"] == "best" and len(history(hurried)) == 1
     assert result(trained(settings, "hurried", "training.max_time='00:00:00'", resume=True))["steps"] == 2
     later = trained(settings, "hurried", "training.max_time='10:00:00'", resume=True)
     assert result(later)["ended_by"] == "patience" and result(later)["steps"] > 4
@@ -172,11 +172,11 @@ def test_how_often_it_validates_follows_from_the_work(settings: Path, monkeypatc
     assert steps("training.accumulate=2") % 2 == 0
 
 
-def test_it_says_how_it_stands(
+def test_the_status_is_printed(
     settings: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "EVERY_S", 1e-6)
-    assert main(["train", str(settings), "--max-time", "10:00:00", "name=told"]) == 0
+    assert main(["train", str(settings), "--max-time", "10:00:00", "name=reported"]) == 0
     shown = capfd.readouterr()
     lines = [line for line in shown.err.splitlines() if line.startswith("training: ")]
     assert lines[0].startswith("training: 1 steps, 00:") and " so far, at most 9:5" in lines[0]

@@ -29,7 +29,7 @@ from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training import config, state
 from atomizer_io.training.results import read_curve
 from faults.headers import ENDLESS, gzip_bomb
-from faults.targets import make_checkpoint, make_cloud, make_geopackage, make_geotiff, make_state
+from faults.targets import make_checkpoint, make_geopackage, make_geotiff, make_point_cloud, make_state
 
 DEEP = "[" * 100_000
 
@@ -39,10 +39,10 @@ def grown(path: Path, width: int, height: int) -> Path:
     data = bytearray(path.read_bytes())
     (at,) = struct.unpack_from("<I", data, 4)
     for i in range(struct.unpack_from("<H", data, at)[0]):
-        place = at + 2 + 12 * i
-        tag = struct.unpack_from("<H", data, place)[0]
+        entry = at + 2 + 12 * i
+        tag = struct.unpack_from("<H", data, entry)[0]
         if tag in (256, 257, 278):
-            struct.pack_into("<HII", data, place + 2, 4, 1, width if tag == 256 else height)
+            struct.pack_into("<HII", data, entry + 2, 4, 1, width if tag == 256 else height)
     path.write_bytes(data)
     return path
 
@@ -53,7 +53,7 @@ def test_an_image_that_its_file_cannot_hold_takes_no_memory(tmp_path: Path) -> N
         read_raster(grown(tmp_path / "scene.tif", 100_000, 1_000_000))
 
 
-def test_a_packed_file_is_not_unpacked_beyond_what_its_header_says(tmp_path: Path) -> None:
+def test_a_packed_file_is_not_unpacked_beyond_the_size_in_its_header(tmp_path: Path) -> None:
     images, labels = (tmp_path / f"train-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1"))
     labels.write_bytes(gzip.compress(struct.pack(">II", 0x801, 2) + b"\1\2"))
     images.write_bytes(gzip_bomb(struct.pack(">4I", 0x803, 2, 4, 4), 3 << 30))
@@ -106,18 +106,19 @@ def test_hostile_yaml_is_refused(tmp_path: Path, text: str, cause: str) -> None:
         parse_yaml(text)
 
 
-@pytest.mark.parametrize("said", ["sensor: [1]", "gsd_m: x", "crs: 7", "bands: 1", "date: [2021]", DEEP[:9000]])
-def test_a_sidecar_says_what_it_may_say(tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize("text", ["sensor: [1]", "gsd_m: x", "crs: 7", "bands: 1", "date: [2021]", DEEP[:9000]])
+def test_a_bad_value_in_a_sidecar_is_an_error(tmp_path: Path, text: str) -> None:
     chips.write(tmp_path / "scene.tif", chips.values(4, 4))
-    (tmp_path / "scene.bands.yaml").write_text(said)
+    (tmp_path / "scene.bands.yaml").write_text(text)
     with pytest.raises(DataError, match=r"scene\.bands\.yaml"):
         open_rasters([tmp_path / "scene.tif"])
 
 
 @pytest.mark.parametrize(
-    ("place", "value"),
+    ("path", "value"),
     [
-        *((("alpha",), 2), (("spread",), "x"), (("curve",), []), (("point", "strategy"), "none"), (("squares",), None)),
+        *((("alpha",), 2), (("curve",), []), (("point", "strategy"), "none")),
+        *((("spread",), "x"), (("squares",), None)),  # old name
         *(
             (("point", "margin"), "x"),
             (("curve", 0, "bound"), None),
@@ -126,13 +127,13 @@ def test_a_sidecar_says_what_it_may_say(tmp_path: Path, said: str) -> None:
         ),
     ],
 )
-def test_a_damaged_calibration_is_named(tmp_path: Path, place: tuple, value: object) -> None:
+def test_a_damaged_calibration_is_named(tmp_path: Path, path: tuple, value: object) -> None:
     make_checkpoint(tmp_path)
     document = json.loads((tmp_path / "calibration.json").read_text())
     inner = document["calibrations"][0]
-    for key in place[:-1]:
+    for key in path[:-1]:
         inner = inner[key]
-    inner[place[-1]] = value
+    inner[path[-1]] = value
     (tmp_path / "calibration.json").write_text(json.dumps(document))
     with pytest.raises(ConfigError, match=r"calibration.json was changed after it was stored.*atomizer calibrate"):
         load_all(tmp_path)
@@ -146,7 +147,7 @@ def test_brackets_in_brackets(tmp_path: Path) -> None:
         load_all(tmp_path)
 
 
-def test_a_history_that_was_cut_off_says_what_it_can(tmp_path: Path) -> None:
+def test_a_history_that_was_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").write_text('{"step": 1, "score": 0.5}\n[]\n{"step": 2, "score": 0.6}\n{"step": 3, "sc')
     assert read_curve(tmp_path / "history.jsonl", "score") == [(1, 0.5), (2, 0.6)]
 
@@ -173,7 +174,7 @@ def test_hostile_geopackages_are_refused(tmp_path: Path, command: str, cause: st
         PositionTable.read(tmp_path / "places.gpkg")
 
 
-def test_a_text_cloud_that_its_file_cannot_hold(tmp_path: Path) -> None:
+def test_a_text_point_cloud_that_its_file_cannot_hold(tmp_path: Path) -> None:
     lines = (
         "ply\nformat ascii 1.0\nelement vertex {}\nproperty float x\nproperty float y\nproperty float z\nend_header\n"
     )
@@ -192,7 +193,7 @@ def test_points_all_over_the_world_take_no_memory() -> None:
 
 
 def test_a_height_beyond_the_earth_is_refused(tmp_path: Path) -> None:
-    make_cloud(tmp_path, "a.las")
+    make_point_cloud(tmp_path, "a.las")
     data = bytearray((tmp_path / "a.las").read_bytes())
     struct.pack_into("<d", data, 147, 1e200)  # the scale of z
     (tmp_path / "a.las").write_bytes(data)
@@ -201,7 +202,7 @@ def test_a_height_beyond_the_earth_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_changed_description_of_a_point_store_is_noticed(tmp_path: Path) -> None:
-    make_cloud(tmp_path, "a.las")
+    make_point_cloud(tmp_path, "a.las")
     cache = TileCache.of(tmp_path / "cache")
     assert cache is not None
     box = (500000.0, 4000000.0, 500050.0, 4000030.0)
@@ -223,6 +224,6 @@ def test_messages_can_be_read_on_a_terminal() -> None:
     assert len(text) < 2100 and "\x1b" not in text and text.encode() and text.startswith("file: xxx")
 
 
-def test_a_state_keeps_its_answer(tmp_path: Path) -> None:
+def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     make_state(tmp_path)
     assert torch.equal(state.read(tmp_path / "state.safetensors")["weights"]["a"], torch.arange(6.0))

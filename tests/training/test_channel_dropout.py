@@ -22,10 +22,10 @@ def left(draws: ChannelDropout, sample: Sample, count: int = 200) -> list[frozen
 
 
 def test_in_a_share_of_the_draws_one_group_is_alone() -> None:
-    found = left(ChannelDropout("groups", share=1.0, alone=0.5), sentinels(), 600)
+    visible = left(ChannelDropout("groups", share=1.0, alone=0.5), sentinels(), 600)
     rgb = frozenset({"B02", "B03", "B04"})
     seldom = left(ChannelDropout("groups", share=1.0), sentinels(), 600)
-    assert sum(one == rgb for one in found) > 1.5 * sum(one == rgb for one in seldom) > 0
+    assert sum(one == rgb for one in visible) > 1.5 * sum(one == rgb for one in seldom) > 0
     always = left(ChannelDropout("groups", share=1.0, alone=1.0), sentinels(), 100)
     assert len(set(always)) == 8 and not any(one > rgb for one in always)
     with pytest.raises(ConfigError, match="alone"):
@@ -38,15 +38,15 @@ def test_sensors_go_as_a_whole() -> None:
 
 
 def test_groups_of_every_size_stay() -> None:
-    found = left(ChannelDropout("groups", share=1.0), sentinels(), 600)
+    visible = left(ChannelDropout("groups", share=1.0), sentinels(), 600)
     units = units_of(observed(sentinels().atoms), "groups")
     assert [len(unit) for unit in units] == [2, 3, 3, 2, 2, 1, 1, 1]  # NIR, red edge, RGB, SWIR; S1; B01, B09, B10
-    sizes = Counter(sum(any(name in one for _, name in unit) for unit in units) for one in found)
+    sizes = Counter(sum(any(name in one for _, name in unit) for unit in units) for one in visible)
     assert all(sizes[size] > 30 for size in range(1, 9))  # one group is as likely as all
     for unit in units:
         members = {name for _, name in unit}
-        assert {len(members & one) for one in found} == {0, len(members)}  # together or not at all
-    assert frozenset({"B02", "B03", "B04"}) in found and frozenset({"VV", "VH"}) in found
+        assert {len(members & one) for one in visible} == {0, len(members)}  # together or not at all
+    assert frozenset({"B02", "B03", "B04"}) in visible and frozenset({"VV", "VH"}) in visible
 
 
 def test_single_bands_stay() -> None:
@@ -55,8 +55,8 @@ def test_single_bands_stay() -> None:
 
 
 def test_a_mixture_draws_all_kinds() -> None:
-    found = left(ChannelDropout("mixed", share=1.0), sentinels(), 600)
-    assert any(one == {"VV", "VH"} for one in found) and any("B02" in one and "B03" not in one for one in found)
+    visible = left(ChannelDropout("mixed", share=1.0), sentinels(), 600)
+    assert any(one == {"VV", "VH"} for one in visible) and any("B02" in one and "B03" not in one for one in visible)
 
 
 def test_only_a_share_of_the_samples_is_concerned() -> None:
@@ -70,13 +70,13 @@ def test_only_a_share_of_the_samples_is_concerned() -> None:
 def test_bands_move_together_on_all_dates() -> None:
     own = torch.Generator().manual_seed(0)
     series = of(raster(1, SENTINEL1, ("VV",)) + raster(2, SENTINEL2, ("B04", "B11"), day=30) + raster(2, day=90))
-    found = [ChannelDropout(wavelengths=0.06)(series, own).atoms for _ in range(200)]
-    red = torch.tensor([[part.channels[0].wavelength_um for part in list(atoms)[1:2]] for atoms in found])
+    visible = [ChannelDropout(wavelengths=0.06)(series, own).atoms for _ in range(200)]
+    red = torch.tensor([[part.channels[0].wavelength_um for part in list(atoms)[1:2]] for atoms in visible])
     assert (
         0.15 < float((red == red.new_tensor(SENTINEL2.pick("B04")[0].wavelength_um)).double().mean()) < 0.35
     )  # a quarter stays as it is
     assert 0.665 * 0.94 <= red.min() < 0.64 < 0.69 < red.max() <= 0.665 * 1.06
-    for atoms in found:
+    for atoms in visible:
         radar, first, second = atoms
         assert radar.channels == series.atoms.acquisitions[0].channels  # without a wavelength nothing moves
         moved = {channel.name: channel for channel in first.channels}

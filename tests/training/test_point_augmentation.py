@@ -46,7 +46,7 @@ def hill(count: int = COUNT) -> aio.AtomSet:
 
 
 def sample_of(atoms: aio.AtomSet, first: int = 0) -> Sample:
-    """Every point from ``first`` on is asked, in another order than that of the points; its class is its number."""
+    """Every point from ``first`` on is queried, in another order than that of the points; its class is its number."""
     cloud = atoms.acquisitions[0]
     order = first + torch.randperm(len(cloud.positions) - first, generator=torch.Generator().manual_seed(1))
     sample = Sample.of_points(atoms, cloud.positions[order], order, Meta("hill"), {0: order})
@@ -131,12 +131,12 @@ def test_thinning_removes_points_with_their_queries() -> None:
     assert 0.3 < np.mean(np.array(shares) < 0.05**0.5) < 0.7  # evenly on a logarithmic scale
 
 
-def test_a_few_points_always_stay_and_never_none_that_is_asked() -> None:
+def test_a_few_points_always_stay_and_never_none_that_is_queried() -> None:
     thin = PointAugmentation(thinning=1e-6)(sample_of(hill()), seeded(3))
     assert len(thin.atoms.acquisitions[0].positions) == FEW
     few = sample_of(hill(5))
     assert len(PointAugmentation(thinning=0.01, returns=1.0)(few, seeded()).queries) == 5
-    lonely = sample_of(hill(), first=COUNT - 1)  # one of 600 is asked
+    lonely = sample_of(hill(), first=COUNT - 1)  # one of 600 is queried
     for seed in range(10):
         thin = PointAugmentation(thinning=1e-6, slope=0.1)(lonely, seeded(seed))
         assert len(thin.queries) == 1
@@ -147,14 +147,14 @@ def test_only_first_or_only_last_returns_stay_as_if_there_were_no_others() -> No
     plain = sample_of(hill())
     fields = plain.atoms.acquisitions[0].site_fields
     first, last = (set((fields[name] == 0).nonzero()[:, 0].tolist()) for name in ("echo_before", "echo_after"))
-    found = []
+    kept = []
     for seed in range(20):
         single = PointAugmentation(returns=1.0)(plain, seeded(seed))
         check_consistent(single)
         cloud = single.atoms.acquisitions[0]
-        found.append(frozenset(cloud.site_fields["intensity"].long().tolist()))
+        kept.append(frozenset(cloud.site_fields["intensity"].long().tolist()))
         assert not cloud.site_fields["echo_before"].any() and not cloud.site_fields["echo_after"].any()
-    assert set(found) == {frozenset(first), frozenset(last)}
+    assert set(kept) == {frozenset(first), frozenset(last)}
     happened = [len(PointAugmentation(returns=0.3)(plain, seeded(seed)).target) < COUNT for seed in range(100)]
     assert 15 < sum(happened) < 45
 
@@ -212,8 +212,8 @@ def test_a_model_reads_what_is_drawn_and_each_visit_draws_anew() -> None:
     assert torch.equal(visits[0].atoms.acquisitions[0].values, visits[2].atoms.acquisitions[0].values)
     model = aio.create_model("atomizer_io_tiny", width=24, depth=1, self_head_dim=8, cross_head_dim=8)
     for sample in visits:
-        answers = model([sample.atoms], [sample.queries.positions], sites=[sample.queries.sites])[0]
-        assert len(answers) == len(sample.target) and bool(answers.isfinite().all())
+        logits = model([sample.atoms], [sample.queries.positions], sites=[sample.queries.sites])[0]
+        assert len(logits) == len(sample.target) and bool(logits.isfinite().all())
 
 
 def test_settings_are_read_and_checked(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_run_leaves_the_average_and_trains_on_the_weights(tmp_path: Path) -> N
     train(settings(tmp_path / "b", ema=0.0), progress=False)
     kept, plain = (load_file(tmp_path / name / "run" / "last" / "model.safetensors") for name in "ab")
     state = read(tmp_path / "a" / "run" / STATE)
-    for name, tensor in plain.items():  # validation and averaging did not touch the steps
+    for name, tensor in plain.items():  # validation and the EMA did not change the steps
         torch.testing.assert_close(state["state_dict"][f"model.{name}"], tensor, rtol=0, atol=0)
     mean = state["average"]["mean"]
     assert all(torch.equal(mean[name], kept[name]) for name in mean if name in kept)
