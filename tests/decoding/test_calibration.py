@@ -18,12 +18,11 @@ from atomizer_io.cli import main
 from atomizer_io.decoding import Calibration, Choices, Sampling, calibrate
 from atomizer_io.decoding.blocks import Blocks, Scene
 from atomizer_io.decoding.calibration import load, load_all
-from atomizer_io.decoding.operating_point import OperatingPoint, own_point
 from atomizer_io.decoding.options import Decoding
 from atomizer_io.decoding.predictor import ScenePredictor
 from atomizer_io.decoding.risk_control import strategies
 from atomizer_io.decoding.search import STRICTNESS
-from atomizer_io.decoding.strategies import STRATEGIES
+from atomizer_io.decoding.strategies import STRATEGIES, OperatingPoint, own_point
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.base import Cost
 from atomizer_io.models.storage import seal_at
