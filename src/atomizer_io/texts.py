@@ -1,6 +1,6 @@
 """Texts that users and programs leave in files: read whole, within limits, and never as code; written whole or not.
 
-Whatever is wrong with a text is a ValueError, and with a file an OSError, for callers to say whose file it is.
+Whatever is wrong with a text is a ValueError, and with a file an OSError, so that callers can name the file.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import csv
 import errno
 import io
 import json
+import math
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -58,7 +59,7 @@ def replace_text(path: Path, text: str) -> None:
             file.write(text)
         publish({beside: path})
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk does not say which file was written
+        error.filename = error.filename or str(path)  # the error of a full disk does not name the file
         beside.unlink(missing_ok=True)
         raise
 
@@ -88,6 +89,19 @@ def _inert(cell: Any) -> Any:
     except ValueError:
         return f"'{cell}"
     return cell
+
+
+def json_text(values: Any, indent: int | None = None) -> str:
+    """Return values as JSON, which has neither NaN nor infinity: they become ``null``, as where a class is absent."""
+    return json.dumps(_finite(values), indent=indent, allow_nan=False)
+
+
+def _finite(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {key: _finite(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_finite(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -140,7 +140,7 @@ def test_several_sensors() -> None:
         from_torchgeo(record, RGB)
 
 
-def test_places_of_torchgeo_0_8() -> None:
+def test_positions_of_torchgeo_0_8() -> None:
     bounds = (slice(600000.0, 600080.0, 10.0), slice(5e6, 5e6 + 60, 10.0), slice(JULY, JULY, 1))
     record = {"image": image(3, 6, 8), "mask": mask(), "bounds": bounds, "crs": rasterio.crs.CRS.from_epsg(32632)}
     sample = from_torchgeo(record, VHR.pick("R", "G", "B"))
@@ -151,7 +151,7 @@ def test_places_of_torchgeo_0_8() -> None:
     assert from_torchgeo({**record, "bounds": wide}, RGB).meta.dates == ()
 
 
-def test_places_of_torchgeo_0_10() -> None:
+def test_positions_of_torchgeo_0_10() -> None:
     midnight = datetime.datetime(2021, 7, 4, tzinfo=datetime.UTC).timestamp()
     bounds = nine(start=midnight, stop=midnight + 86399.999)
     transform = torch.tensor([10.0, 0, 600000, 0, -10, 5e6 + 60, 0, 0, 1])
@@ -204,7 +204,7 @@ def test_several_images_share_the_bounds() -> None:
 
 def test_pixels_of_unknown_size() -> None:
     channels = (Channel("mysat", "a", 0.5, 0.1), Channel("mysat", "b", 0.6, 0.1))
-    with pytest.raises(AtomsError, match="how large a pixel is"):
+    with pytest.raises(AtomsError, match="nor its channels state the pixel size: pass gsd_m="):
         from_torchgeo({"image": image(2, 6, 8), "mask": mask()}, channels)
 
 

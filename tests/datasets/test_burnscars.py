@@ -159,7 +159,7 @@ def test_a_broken_mask_is_named(folder: Path, change, cause: str) -> None:
         dataset[dataset.items.index(CHIP)]
 
 
-def test_a_mask_of_another_place_is_refused(folder: Path) -> None:
+def test_a_mask_of_another_location_is_refused(folder: Path) -> None:
     shutil.copy(
         folder / "training/subsetted_512x512_HLS.S30.T10TGS.2018285.v1.4.mask.tif",
         folder / "training" / f"{CHIP}.mask.tif",

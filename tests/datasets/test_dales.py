@@ -50,13 +50,17 @@ def test_values_are_those_of_the_tile(folder: Path) -> None:
     assert origin == pytest.approx([x.min() + 25, y.min() + 75])
     np.testing.assert_allclose(sample.queries.positions, np.stack([x, y], 1)[inside] - origin, atol=1e-9)
     assert sample.queries.positions[:, 0].abs().max() <= 25
-    (cloud,) = sample.atoms
+    (point_cloud,) = sample.atoms
     z = points["z"][inside].astype(np.float64)
-    np.testing.assert_allclose(cloud.values[:, 0], z - z.min(), atol=1e-5)
+    np.testing.assert_allclose(point_cloud.values[:, 0], z - z.min(), atol=1e-5)
     order = np.sort(points["intensity"])
     rank = (order.searchsorted(points["intensity"], "left") + order.searchsorted(points["intensity"], "right")) / 2
-    np.testing.assert_allclose(cloud.site_fields["intensity_rank"], (rank / len(points))[inside], atol=1e-6)
-    assert set(cloud.site_fields) == {"intensity_rank"} and cloud.date is None and cloud.footprint_m == (0.0, 0.0)
+    np.testing.assert_allclose(point_cloud.site_fields["intensity_rank"], (rank / len(points))[inside], atol=1e-6)
+    assert (
+        set(point_cloud.site_fields) == {"intensity_rank"}
+        and point_cloud.date is None
+        and point_cloud.footprint_m == (0.0, 0.0)
+    )
     np.testing.assert_array_equal(sample.target, points["sem_class"][inside].astype(np.int64) - 1)  # 0 becomes -1
     assert torch.equal(sample.queries.ignore, sample.target == -1) and sample.queries.ignore.any()
     assert torch.equal(sample.queries.sites[0], torch.arange(inside.sum()))
@@ -71,15 +75,16 @@ def test_values_are_those_of_the_tile(folder: Path) -> None:
 def test_heights_above_the_ground_of_the_tile(folder: Path, heights: str, names: list[str]) -> None:
     dataset = Dales(folder, heights=heights)
     assert [channel.name for channel in dataset.channels] == names
-    (cloud,) = dataset[2].atoms
-    assert [channel.name for channel in cloud.channels] == names
+    (point_cloud,) = dataset[2].atoms
+    assert [channel.name for channel in point_cloud.channels] == names
     points = table(folder / TILE)[dataset[2].queries.members]
     above = aio.height_above_ground(np.stack([table(folder / TILE)[axis].astype(np.float64) for axis in "xyz"], 1))
     if heights != "elevation":
-        np.testing.assert_allclose(cloud.heights_m, above[dataset[2].queries.members], atol=1e-5)  # of the whole tile
-        np.testing.assert_allclose(cloud.values[:, -1], cloud.heights_m, atol=1e-5)
+        of_tile = above[dataset[2].queries.members]
+        np.testing.assert_allclose(point_cloud.heights_m, of_tile, atol=1e-5)
+        np.testing.assert_allclose(point_cloud.values[:, -1], point_cloud.heights_m, atol=1e-5)
     if heights != "ground":
-        np.testing.assert_allclose(cloud.values[:, 0], points["z"] - points["z"].min(), atol=1e-5)
+        np.testing.assert_allclose(point_cloud.values[:, 0], points["z"] - points["z"].min(), atol=1e-5)
     with pytest.raises(ConfigError, match="heights is 'sea'; it has to be ground or elevation or both"):
         Dales(folder, heights="sea")
 

@@ -167,7 +167,7 @@ def test_lists_that_are_not_there_or_of_something_else(folder: Path) -> None:
         aio.datasets.create("eurosat", folder, "val")
 
 
-def test_without_images_the_expected_place_is_named(folder: Path) -> None:
+def test_without_images_the_expected_folder_is_named(folder: Path) -> None:
     shutil.rmtree(folder / "ds")
     with pytest.raises(DataError, match=rf"{TIF}/AnnualCrop/AnnualCrop_1\.tif: no such file"):
         aio.datasets.create("eurosat", folder)[0]

@@ -132,7 +132,7 @@ def test_a_model_takes_it_and_sees_points_and_pixels(folder: Path) -> None:
     assert outputs.shape == (len(where), 7) and outputs.isfinite().all()
 
 
-def test_images_are_found_in_their_places(folder: Path, tmp_path: Path) -> None:
+def test_images_are_found_in_their_folders(folder: Path, tmp_path: Path) -> None:
     beside = tmp_path / "FRACTAL-IRGB"
     (folder / "images").rename(beside)
     assert len(Fractal(folder)[0].atoms) == 2
@@ -167,7 +167,7 @@ def rewrite(folder: Path, **changes: object) -> None:
     write_raster(tif(folder), values, **(profile | changes))
 
 
-def test_an_image_without_place_lies_over_its_patch(folder: Path) -> None:
+def test_an_image_without_georeference_lies_over_its_patch(folder: Path) -> None:
     values = np.random.default_rng(0).integers(0, 256, (4, 250, 250)).astype(np.uint8)
     write_raster(tif(folder), values)
     sample = Fractal(folder)[0]
@@ -202,15 +202,15 @@ def test_a_patch_that_is_not_full_keeps_its_cell() -> None:
         ("16 bits", r"955257\.tif: holds uint16, expected 8-bit values"),
         ("far away", r"955257\.tif: lies 1000 m away from its points"),
         ("truncated image", r"955257\.tif: cannot be read"),
-        ("empty cloud", r"955257\.laz: is empty"),
-        ("truncated cloud", r"955257\.laz: cannot be read"),
+        ("empty point cloud", r"955257\.laz: is empty"),
+        ("truncated point cloud", r"955257\.laz: cannot be read"),
         ("class 7", r"955257\.laz: label 7 \(2 positions\) is not among the classes"),
         ("all noise", r"955257\.laz: has only points of noise"),
     ],
 )
 def test_broken_files_are_named(folder: Path, kind: str, message: str) -> None:
-    cloud, image = laz(folder), tif(folder)
-    points, values = laspy.read(cloud), np.zeros((4, 50, 50), dtype=np.uint8)
+    point_cloud, image = laz(folder), tif(folder)
+    points, values = laspy.read(point_cloud), np.zeros((4, 50, 50), dtype=np.uint8)
     if kind == "no image":
         image.unlink()
     elif kind == "three bands":
@@ -221,13 +221,13 @@ def test_broken_files_are_named(folder: Path, kind: str, message: str) -> None:
         rewrite(folder, transform=rasterio.Affine(1, 0, 437000, 0, -1, 6399000))
     elif kind == "truncated image":
         image.write_bytes(image.read_bytes()[:3000])
-    elif kind == "empty cloud":
-        cloud.write_bytes(b"")
-    elif kind == "truncated cloud":
-        cloud.write_bytes(cloud.read_bytes()[:-2000])
+    elif kind == "empty point cloud":
+        point_cloud.write_bytes(b"")
+    elif kind == "truncated point cloud":
+        point_cloud.write_bytes(point_cloud.read_bytes()[:-2000])
     else:
         points.classification[: 2 if kind == "class 7" else None] = 7 if kind == "class 7" else 65
-        points.write(cloud)
+        points.write(point_cloud)
     dataset = Fractal(folder)
     with pytest.raises(DataError, match=message):
         dataset[0]
@@ -239,16 +239,16 @@ def real(tmp_path: Path) -> tuple[Path, np.ndarray]:
     """The tree of FRACTAL with one real patch, and its image: NIR, R, G, B."""
     source = data_folder("lidar-hd")
     (tmp_path / "data" / "train").mkdir(parents=True)
-    cloud = source / "FRACTALLIKE-0770_6278-000000001.laz"
-    (tmp_path / "data" / "train" / cloud.name).symlink_to(cloud)
+    point_cloud = source / "FRACTALLIKE-0770_6278-000000001.laz"
+    (tmp_path / "data" / "train" / point_cloud.name).symlink_to(point_cloud)
     layers = []
     for name, count in (("irc", 1), ("rgb", 3)):
         with rasterio.open(source / "ortho" / f"test_data_{name}.tif") as part:
             layers.append(part.read(list(range(1, count + 1))))
             profile = {"crs": part.crs, "transform": part.transform, "nodata": part.nodata}
     values = np.concatenate(layers)
-    write_raster(tmp_path / "images" / f"{cloud.stem}.tif", values, **profile)
-    return cloud, values
+    write_raster(tmp_path / "images" / f"{point_cloud.stem}.tif", values, **profile)
+    return point_cloud, values
 
 
 @pytest.mark.realdata

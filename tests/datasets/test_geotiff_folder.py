@@ -437,7 +437,7 @@ def two(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_that_is_not_named_is_used_if_its_files_say_what_they_are(two: Path) -> None:
+def test_a_folder_that_is_not_named_is_used_if_its_files_describe_their_bands(two: Path) -> None:
     dataset = GeoTiffFolder(two, "all", sensor={"rgb": "aerial"}, classes=2)
     assert [a.sensor for a in dataset[0].atoms] == ["aerial", "hsi"]
     assert [c.wavelength_um for c in dataset.channels][3:] == [0.56, 0.65, 0.84]

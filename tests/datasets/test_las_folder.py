@@ -69,17 +69,17 @@ def write_ply(path: Path, columns: dict[str, np.ndarray], kind: str, element: st
 @pytest.mark.parametrize("name", ["a.laz", "a.las", "a.copc.laz"])
 def test_las_is_read_as_stored(tmp_path: Path, name: str) -> None:
     write_laz(tmp_path / name, table(), epsg=32610)
-    cloud, direct = read_point_cloud(tmp_path / name), laspy.read(tmp_path / name)
+    point_cloud, direct = read_point_cloud(tmp_path / name), laspy.read(tmp_path / name)
     for axis in "xyz":
-        np.testing.assert_array_equal(getattr(cloud, axis), direct[axis])
+        np.testing.assert_array_equal(getattr(point_cloud, axis), direct[axis])
     for field in ("intensity", "return_number", "number_of_returns", "classification", "gps_time"):
-        np.testing.assert_array_equal(getattr(cloud, field), direct[field])
+        np.testing.assert_array_equal(getattr(point_cloud, field), direct[field])
     for colour in point_clouds.COLOURS:
-        np.testing.assert_array_equal(cloud.colours[colour], direct[colour])
-    assert (cloud.crs, cloud.unit_m, cloud.date) == ("EPSG:32610", 1.0, datetime.date(2021, 5, 28))
+        np.testing.assert_array_equal(point_cloud.colours[colour], direct[colour])
+    assert (point_cloud.crs, point_cloud.unit_m, point_cloud.date) == ("EPSG:32610", 1.0, datetime.date(2021, 5, 28))
     header = point_cloud_header(tmp_path / name)
-    assert header.points == len(cloud) == 400 and header.crs == cloud.crs
-    assert header.bounds == pytest.approx(cloud.bounds, abs=1e-6)
+    assert header.points == len(point_cloud) == 400 and header.crs == point_cloud.crs
+    assert header.bounds == pytest.approx(point_cloud.bounds, abs=1e-6)
 
 
 def test_bounds_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,13 +125,13 @@ def test_feet_become_metres(tmp_path: Path, code: str, z_m: float) -> None:
     points.header.add_crs(pyproj.CRS.from_user_input(code))
     points.x, points.y, points.z = np.array([[980000.0, 980100], [200000, 200100], [10, 20]])
     points.write(tmp_path / "a.las")
-    cloud = read_point_cloud(tmp_path / "a.las")
+    point_cloud = read_point_cloud(tmp_path / "a.las")
     unit = 1.0 if "2154" in code else 1200 / 3937
-    np.testing.assert_allclose(cloud.x, np.array([980000, 980100]) * unit, rtol=1e-12)
-    np.testing.assert_allclose(cloud.z, np.array([10, 20]) * z_m, rtol=1e-6)
-    assert cloud.unit_m == pytest.approx(unit)
-    assert cloud.crs == code.split("+")[0]
-    assert point_cloud_header(tmp_path / "a.las").bounds == pytest.approx(cloud.bounds)
+    np.testing.assert_allclose(point_cloud.x, np.array([980000, 980100]) * unit, rtol=1e-12)
+    np.testing.assert_allclose(point_cloud.z, np.array([10, 20]) * z_m, rtol=1e-6)
+    assert point_cloud.unit_m == pytest.approx(unit)
+    assert point_cloud.crs == code.split("+")[0]
+    assert point_cloud_header(tmp_path / "a.las").bounds == pytest.approx(point_cloud.bounds)
     (sample,) = LasFolder(tmp_path, classes={0: "any"}, ignore=(), window_m=None)
     assert sample.meta.origin == pytest.approx((980050.0, 200050.0))  # in units of the CRS
     assert sample.queries.positions[0].tolist() == pytest.approx([-50 * unit, -50 * unit])
@@ -156,11 +156,11 @@ def test_a_coordinate_system_is_named_where_the_file_has_none(
     else:
         write_laz(tmp_path / name, columns)
     assert point_cloud_header(tmp_path / name).metres_assumed
-    cloud, header = read_point_cloud(tmp_path / name, crs=crs), point_cloud_header(tmp_path / name, crs)
-    assert not header.metres_assumed and cloud.crs == header.crs == crs.split("+")[0]
-    np.testing.assert_allclose(cloud.x, columns["x"] * unit, rtol=1e-9)
-    np.testing.assert_allclose(cloud.z, columns["z"] * unit_z, rtol=1e-9)
-    assert header.bounds == pytest.approx(cloud.bounds, rel=1e-9)
+    point_cloud, header = read_point_cloud(tmp_path / name, crs=crs), point_cloud_header(tmp_path / name, crs)
+    assert not header.metres_assumed and point_cloud.crs == header.crs == crs.split("+")[0]
+    np.testing.assert_allclose(point_cloud.x, columns["x"] * unit, rtol=1e-9)
+    np.testing.assert_allclose(point_cloud.z, columns["z"] * unit_z, rtol=1e-9)
+    assert header.bounds == pytest.approx(point_cloud.bounds, rel=1e-9)
     (sample,) = LasFolder(tmp_path, classes=CLASSES, window_m=None, crs=crs)
     assert np.ptp(sample.queries.positions[:, 0].numpy()) == pytest.approx(np.ptp(columns["x"]) * unit)
     windowed = LasFolder(tmp_path, classes=CLASSES, crs=crs)
@@ -217,9 +217,9 @@ def test_units_of_a_projection_without_code(tmp_path: Path) -> None:
     points.x, points.y = np.array([1000.0, 2000.0]), np.array([1000.0, 1000.0])
     geokeys(points, k1024=1, k2048=4269, k3072=32767, k3076=9002)
     points.write(tmp_path / "a.las")
-    cloud = read_point_cloud(tmp_path / "a.las")
-    assert (cloud.crs, cloud.unit_m) == (None, 0.3048)  # and not the degrees of NAD83
-    assert cloud.x.tolist() == pytest.approx([304.8, 609.6])
+    point_cloud = read_point_cloud(tmp_path / "a.las")
+    assert (point_cloud.crs, point_cloud.unit_m) == (None, 0.3048)  # and not the degrees of NAD83
+    assert point_cloud.x.tolist() == pytest.approx([304.8, 609.6])
 
 
 def test_degrees_are_refused(tmp_path: Path) -> None:
@@ -243,16 +243,16 @@ def test_ply_of_all_kinds(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyP
         "sem_class": rng.integers(0, 8, 50).astype(np.int32),
     }
     monkeypatch.setattr(point_clouds, "CHUNK", 20)
-    cloud = read_point_cloud(write_ply(tmp_path / "a.ply", columns, kind, "testing"))
-    np.testing.assert_array_equal(cloud.x, columns["x"])
-    np.testing.assert_array_equal(cloud.z, columns["z"].astype(np.float64))
-    np.testing.assert_array_equal(cloud.classification, columns["sem_class"])
-    np.testing.assert_array_equal(cloud.intensity, columns["Intensity"])
-    np.testing.assert_array_equal(cloud.colours["red"], columns["red"])
-    assert cloud.return_number is None and cloud.date is None and cloud.crs is None
+    point_cloud = read_point_cloud(write_ply(tmp_path / "a.ply", columns, kind, "testing"))
+    np.testing.assert_array_equal(point_cloud.x, columns["x"])
+    np.testing.assert_array_equal(point_cloud.z, columns["z"].astype(np.float64))
+    np.testing.assert_array_equal(point_cloud.classification, columns["sem_class"])
+    np.testing.assert_array_equal(point_cloud.intensity, columns["Intensity"])
+    np.testing.assert_array_equal(point_cloud.colours["red"], columns["red"])
+    assert point_cloud.return_number is None and point_cloud.date is None and point_cloud.crs is None
     box = (5e5, 0.0, 500050.0, 60.0)
     part = read_point_cloud(tmp_path / "a.ply", bounds=box)
-    np.testing.assert_array_equal(part.y, cloud.y[point_clouds.within(cloud.x, cloud.y, box)])
+    np.testing.assert_array_equal(part.y, point_cloud.y[point_clouds.within(point_cloud.x, point_cloud.y, box)])
 
 
 def test_an_element_before_the_points_is_passed_over(tmp_path: Path) -> None:
@@ -262,8 +262,8 @@ def test_an_element_before_the_points_is_passed_over(tmp_path: Path) -> None:
     numbers = np.array([7, 8, 1, 2, 3], dtype=">f4")
     binary.write_bytes(b"ply\nformat binary_big_endian 1.0\n" + head.encode() + numbers.tobytes())
     for path in (text, binary):
-        cloud = read_point_cloud(path)
-        assert (cloud.x[0], cloud.y[0], cloud.z[0], len(cloud)) == (1, 2, 3, 1)
+        point_cloud = read_point_cloud(path)
+        assert (point_cloud.x[0], point_cloud.y[0], point_cloud.z[0], len(point_cloud)) == (1, 2, 3, 1)
 
 
 def ply(path: Path, text: str) -> Path:
@@ -345,13 +345,13 @@ def test_windows_hold_every_point(
     monkeypatch.setattr(windows, "KEPT_POINTS", 1000 if keep else 10)
     monkeypatch.setattr(point_clouds, "CHUNK", 150)
     write_laz(tmp_path / "a.laz", table(300))
-    cloud = read_point_cloud(tmp_path / "a.laz")
+    point_cloud = read_point_cloud(tmp_path / "a.laz")
     tile_windows = windows.find_windows([tmp_path / "a.laz"], window, stride)
     assert [w.number for w in tile_windows] == list(range(len(tile_windows))) and len(
         {w.id for w in tile_windows}
     ) == len(tile_windows)
     expected = set()  # the plain way: every window of a lattice from the corner of the points
-    x, y = cloud.x - cloud.x.min(), cloud.y - cloud.y.min()
+    x, y = point_cloud.x - point_cloud.x.min(), point_cloud.y - point_cloud.y.min()
     for row in range(60):
         for column in range(60):
             inside = (x >= column * stride) & (x < column * stride + window)
@@ -361,7 +361,7 @@ def test_windows_hold_every_point(
     for item in tile_windows:
         part = windows.read_window(item)
         assert len(part)
-        seen += np.isin(cloud.gps_time, part.gps_time)
+        seen += np.isin(point_cloud.gps_time, part.gps_time)
         off = np.abs([part.x - item.centre[0], part.y - item.centre[1]]).max()
         assert off <= window / 2 + windows.SLIVER * window + 1e-6
     assert (seen >= 1).all() and (stride < window or (seen == 1).all())
@@ -401,7 +401,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_of_clouds(tmp_path: Path) -> None:
+def test_a_folder_of_point_clouds(tmp_path: Path) -> None:
     dataset = LasFolder(folder(tmp_path), classes=CLASSES, heights="elevation")
     assert len(dataset) == 12 and dataset.info.classes == ("ground", "vegetation", "building")
     assert dataset.info.num_outputs == 3 and LasFolder.info.classes == ()
@@ -482,9 +482,9 @@ def test_longitude_and_latitude_are_not_taken_for_metres(tmp_path: Path, name: s
     else:
         fine = laspy.LasHeader(version="1.4", point_format=6)
         fine.scales, fine.offsets = [1e-7, 1e-7, 0.01], [3, 45, 0]
-        cloud = laspy.LasData(fine)
-        cloud.x, cloud.y, cloud.z = (points[axis] for axis in "xyz")
-        cloud.write(tmp_path / name)
+        point_cloud = laspy.LasData(fine)
+        point_cloud.x, point_cloud.y, point_cloud.z = (points[axis] for axis in "xyz")
+        point_cloud.write(tmp_path / name)
     with pytest.raises(DataError, match=r"x 3 to 3\.001.* look like longitude and latitude: project it to metres"):
         point_cloud_header(tmp_path / name)
 
@@ -512,9 +512,9 @@ def test_noise_does_not_set_the_height(tmp_path: Path, code: int) -> None:
     (sample,) = LasFolder(tmp_path, classes=CLASSES, window_m=None, heights="both")
     lowest = np.delete(points["z"], 3).min()
     assert sample.meta.extra["datum_m"] == pytest.approx(lowest)
-    cloud = sample.atoms.acquisitions[0]
-    assert cloud.values[3, 0] == pytest.approx(-500 - lowest) and sample.target[3] == -1
-    assert cloud.values[:, 1].sort().values[1] > -10  # nor is the ground anywhere near it
+    point_cloud = sample.atoms.acquisitions[0]
+    assert point_cloud.values[3, 0] == pytest.approx(-500 - lowest) and sample.target[3] == -1
+    assert point_cloud.values[:, 1].sort().values[1] > -10  # nor is the ground anywhere near it
 
 
 def test_colours_that_were_never_recorded_are_absent(tmp_path: Path) -> None:
@@ -527,10 +527,10 @@ def test_colours_that_were_never_recorded_are_absent(tmp_path: Path) -> None:
     write_laz(tmp_path / "zero.laz", table(red=zero, green=zero, blue=zero, nir=zero))
     write_laz(tmp_path / "eight.laz", table(red=first.astype(np.uint16) * 200, green=zero, blue=zero, nir=zero))
     eight, rgb, none = LasFolder(tmp_path, classes=CLASSES, window_m=None)
-    (cloud,) = rgb.atoms
-    assert [c.name for c in cloud.channels] == ["height", "R", "G", "B"]
-    assert not [name for name in cloud.site_fields if "intensity" in name]
-    assert rgb.atoms.num_atoms == 4 * 400 - 3 and not cloud.valid[5, 1:].any()
+    (point_cloud,) = rgb.atoms
+    assert [c.name for c in point_cloud.channels] == ["height", "R", "G", "B"]
+    assert not [name for name in point_cloud.site_fields if "intensity" in name]
+    assert rgb.atoms.num_atoms == 4 * 400 - 3 and not point_cloud.valid[5, 1:].any()
     assert [c.name for c in none.atoms.channels] == ["height"]
     assert eight.atoms.acquisitions[0].values[:, 1].nan_to_num(200).unique().tolist() == [200.0]
     plain = LasFolder(tmp_path, classes=CLASSES, window_m=None, colour=False)
@@ -575,7 +575,7 @@ def test_wrong_options_are_named(tmp_path: Path, options: dict[str, object], mes
         LasFolder(tmp_path, **({"classes": CLASSES} | options))
 
 
-def test_broken_clouds_are_skipped(tmp_path: Path) -> None:
+def test_broken_point_clouds_are_skipped(tmp_path: Path) -> None:
     root = folder(tmp_path)
     broken = root / "train" / "area0.laz"
     broken.write_bytes(broken.read_bytes()[:3000])
@@ -608,7 +608,7 @@ def test_real_tiles() -> None:
 
 
 @pytest.mark.realdata
-def test_real_clouds_of_other_sensors(tmp_path: Path) -> None:
+def test_real_point_clouds_of_other_sensors(tmp_path: Path) -> None:
     (tmp_path / "train").symlink_to(data_folder("lidr"))
     dataset = LasFolder(tmp_path, classes={2: "ground", 9: "water"}, other="above")
     names = {w.path.name for w in dataset.items}
@@ -621,7 +621,7 @@ def test_real_clouds_of_other_sensors(tmp_path: Path) -> None:
 
 
 @pytest.mark.realdata
-def test_a_real_cloud_with_colours_in_windows() -> None:
+def test_a_real_point_cloud_with_colours_in_windows() -> None:
     path = data_folder("lidar-hd") / "las_with_several_extra_byte_bloc.laz"
     tile_windows = windows.find_windows([path], 50.0)
     direct = laspy.read(path)

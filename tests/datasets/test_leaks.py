@@ -64,7 +64,7 @@ def test_rasters_in_other_coordinate_systems(tmp_path: Path, capsys: pytest.Capt
 def test_point_clouds_in_two_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     laspy = pytest.importorskip("laspy")
 
-    def cloud(name: str, east: float) -> None:
+    def point_cloud(name: str, east: float) -> None:
         rng = np.random.default_rng(int(east))
         las = laspy.LasData(laspy.LasHeader(version="1.4", point_format=6))
         las.header.offsets, las.header.scales = (600000, 5000000, 0), (0.001, 0.001, 0.001)
@@ -74,9 +74,9 @@ def test_point_clouds_in_two_splits(tmp_path: Path, capsys: pytest.CaptureFixtur
         (tmp_path / name).parent.mkdir(exist_ok=True)
         las.write(tmp_path / name)
 
-    cloud("train/a.las", 0)
-    cloud("val/b.las", 30)
-    cloud("test/c.las", 90)
+    point_cloud("train/a.las", 0)
+    point_cloud("val/b.las", 30)
+    point_cloud("test/c.las", 90)
     line = ("las-folder", str(tmp_path), "classes={1: a, 2: b}", "window_m=20")
     shown = [text for text in looks(capsys, *line) if "split" in text]
     assert len(shown) == 1

@@ -100,7 +100,7 @@ def test_black_is_absent_but_a_colour_without_red_is_not(folder: Path) -> None:
     assert sample.atoms.acquisitions[1].values.reshape(64, 64, 3)[30, 30].tolist() == [0, 40, 50]
 
 
-def test_polygons_and_targets_say_the_same(folder: Path) -> None:
+def test_polygons_and_targets_agree(folder: Path) -> None:
     target = torch.from_numpy(
         read_png(folder / f"train/targets/{PLACE}_post_disaster_target.png")[0].astype(np.int64)
     ).flatten()
@@ -150,7 +150,7 @@ def test_windows_tile_the_image(folder: Path) -> None:
     np.testing.assert_array_equal(values, grid_values(whole[0].atoms, 1, (64, 64)))
 
 
-def test_pixels_are_as_large_as_the_buildings_say(folder: Path) -> None:
+def test_the_pixel_size_follows_from_the_buildings(folder: Path) -> None:
     sample = aio.datasets.create("xview2", folder)[0]
     assert sample.queries.grid.pixel_m == (0.451269, 0.451269)
     assert [a.footprint_m for a in sample.atoms] == [(0.451269, 0.451269)] * 2

@@ -178,7 +178,7 @@ def columns(count: int = 300) -> dict[str, np.ndarray]:
     }
 
 
-def make_cloud(folder: Path, name: str) -> None:
+def make_point_cloud(folder: Path, name: str) -> None:
     write_laz(folder / name, columns(), epsg=32610, point_format=6, standard_time=True)
     data = bytearray((folder / name).read_bytes())
     struct.pack_into("<HH", data, 90, 1, 2020)  # the day on which it was written would change the cases
@@ -189,7 +189,7 @@ def make_copc(folder: Path) -> None:
     """Write a LAZ file with uneven chunks and the records of COPC."""
     import lazrs
 
-    make_cloud(folder, "plain.las")
+    make_point_cloud(folder, "plain.las")
     plain = (folder / "plain.las").read_bytes()
     (folder / "plain.las").unlink()
     start, size = struct.unpack_from("<I", plain, 96)[0], struct.unpack_from("<H", plain, 105)[0]
@@ -200,7 +200,7 @@ def make_copc(folder: Path) -> None:
     header = bytearray(plain[:375])
     struct.pack_into("<H", header, 6, 1)  # no WKT, whose record is left out
     struct.pack_into("<IIB", header, 96, 375 + sum(map(len, records)) + len(vlr.record_data()), 2, 128 | 6)
-    with (folder / "cloud.copc.laz").open("wb") as file:
+    with (folder / "points.copc.laz").open("wb") as file:
         file.write(bytes(header) + b"".join(records) + vlr.record_data())
         compressor = lazrs.LasZipCompressor(file, vlr)
         for piece in (points[:70], points[70:90], points[90:]):
@@ -225,28 +225,28 @@ def make_ply(folder: Path, kind: str) -> None:
     lines = ["ply", f"format {kind} 1.0", f"element vertex {len(array)}"]
     lines += [f"property {names[column.dtype.str[1:]]} {name}" for name, column in table.items()] + ["end_header", ""]
     text = "".join(" ".join(map(str, row.tolist())) + "\n" for row in array).encode()
-    (folder / "cloud.ply").write_bytes("\n".join(lines).encode() + (text if kind == "ascii" else array.tobytes()))
+    (folder / "points.ply").write_bytes("\n".join(lines).encode() + (text if kind == "ascii" else array.tobytes()))
 
 
-def read_points(folder: Path, out: Path, touched: Path, *, name: str = "cloud.ply") -> Any:
+def read_points(folder: Path, out: Path, touched: Path, *, name: str = "points.ply") -> Any:
     """Read all points and their ground, which a prediction needs."""
     path = folder / name
-    cloud = point_clouds.read_point_cloud(path)
-    check_points(cloud)
-    whole = PointCloudReference.of_file(path).complete(cloud)
+    point_cloud = point_clouds.read_point_cloud(path)
+    check_points(point_cloud)
+    whole = PointCloudReference.of_file(path).complete(point_cloud)
     if whole.height is None or not np.isfinite(whole.height).all():
         raise Wrong("a height above ground is not finite")
-    return cloud
+    return point_cloud
 
 
 def make_tiles(folder: Path) -> None:
     (folder / "train").mkdir()
-    make_cloud(folder / "train", "a.laz")
+    make_point_cloud(folder / "train", "a.laz")
 
 
 def make_store(folder: Path) -> None:
     """Make a tile and the cache with its store."""
-    make_cloud(folder, "a.las")
+    make_point_cloud(folder, "a.las")
     cache = TileCache.of(folder / "cache")
     assert cache is not None
     cache.store(folder / "a.las", None)
@@ -463,9 +463,9 @@ TARGETS: tuple[Target, ...] = (
         partial(read_dataset, dataset="geotiff-folder", sensor="sentinel2", classes=3),
         share=2,
     ),
-    Target("las", partial(make_cloud, name="cloud.las"), partial(read_points, name="cloud.las"), share=3),
-    Target("laz", partial(make_cloud, name="cloud.laz"), partial(read_points, name="cloud.laz"), share=3),
-    Target("copc", make_copc, partial(read_points, name="cloud.copc.laz"), share=2),
+    Target("las", partial(make_point_cloud, name="points.las"), partial(read_points, name="points.las"), share=3),
+    Target("laz", partial(make_point_cloud, name="points.laz"), partial(read_points, name="points.laz"), share=3),
+    Target("copc", make_copc, partial(read_points, name="points.copc.laz"), share=2),
     Target("las-folder", make_tiles, partial(read_dataset, dataset="las-folder", **LAS_OPTIONS)),
     Target("tile cache", make_store, read_store, only=("cache/",), sealed=True, output="cache"),
     Target("ply text", partial(make_ply, kind="ascii"), read_points, share=2),

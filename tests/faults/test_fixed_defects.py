@@ -29,7 +29,7 @@ from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training import config, state
 from atomizer_io.training.results import read_curve
 from faults.headers import ENDLESS, gzip_bomb
-from faults.targets import make_checkpoint, make_cloud, make_geopackage, make_geotiff, make_state
+from faults.targets import make_checkpoint, make_geopackage, make_geotiff, make_point_cloud, make_state
 
 DEEP = "[" * 100_000
 
@@ -174,7 +174,7 @@ def test_hostile_geopackages_are_refused(tmp_path: Path, command: str, cause: st
         PositionTable.read(tmp_path / "places.gpkg")
 
 
-def test_a_text_cloud_that_its_file_cannot_hold(tmp_path: Path) -> None:
+def test_a_text_point_cloud_that_its_file_cannot_hold(tmp_path: Path) -> None:
     lines = (
         "ply\nformat ascii 1.0\nelement vertex {}\nproperty float x\nproperty float y\nproperty float z\nend_header\n"
     )
@@ -193,7 +193,7 @@ def test_points_all_over_the_world_take_no_memory() -> None:
 
 
 def test_a_height_beyond_the_earth_is_refused(tmp_path: Path) -> None:
-    make_cloud(tmp_path, "a.las")
+    make_point_cloud(tmp_path, "a.las")
     data = bytearray((tmp_path / "a.las").read_bytes())
     struct.pack_into("<d", data, 147, 1e200)  # the scale of z
     (tmp_path / "a.las").write_bytes(data)
@@ -202,7 +202,7 @@ def test_a_height_beyond_the_earth_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_changed_description_of_a_point_store_is_noticed(tmp_path: Path) -> None:
-    make_cloud(tmp_path, "a.las")
+    make_point_cloud(tmp_path, "a.las")
     cache = TileCache.of(tmp_path / "cache")
     assert cache is not None
     box = (500000.0, 4000000.0, 500050.0, 4000030.0)

@@ -165,12 +165,12 @@ def sample() -> Sample:
 
 def test_points_are_coloured_by_the_cell_that_gathers_them() -> None:
     one = sample()
-    cloud = SamplePoints.of(one)
-    assert cloud is not None
+    point_cloud = SamplePoints.of(one)
+    assert point_cloud is not None
     geometry = geometry_of(aio.AtomizerConfig(atoms_per_latent=400), one.atoms)
-    layer = cloud.cell_layer(geometry)
+    layer = point_cloud.cell_layer(geometry)
     anchors = (geometry.anchors_L2 + geometry.center_2).numpy()
-    nearest = np.linalg.norm(cloud.view.xyz[:, None, :2] - anchors, axis=-1).argmin(axis=1)
+    nearest = np.linalg.norm(point_cloud.view.xyz[:, None, :2] - anchors, axis=-1).argmin(axis=1)
     assert len(np.unique(nearest)) > 5
     for cell in np.unique(nearest):
         assert len(np.unique(layer.colours[nearest == cell], axis=0)) == 1
@@ -212,7 +212,7 @@ def test_values_of_points_are_drawn(tmp_path: Path) -> None:
     assert (68, 1, 84) in colours_in(save(regression, info, tmp_path / "s.png"))
 
 
-def test_show_draws_a_cloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_draws_a_point_cloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("laspy")
     folder = fixtures.write("fractal", tmp_path / "data")
     figure = tmp_path / "figure.png"

@@ -30,15 +30,15 @@ def sample_of(kind: str) -> tuple[Sample, Info]:
         return Sample.of_map(rgb, grid, rng.random((9, 7)), Meta("q")), info("regression", unit="t/ha")
     if kind == "scene":
         return Sample.of_scene(rgb, 1, Meta("s")), info("classification", ("x", "y"))
-    if kind == "cloud":
-        cloud = points(1)
-        places = cloud.acquisitions[0].positions
-        return Sample.of_points(cloud + rgb, places, rng.integers(-1, 3, 150), Meta("c")), classes
+    if kind == "points":
+        point_cloud = points(1)
+        positions = point_cloud.acquisitions[0].positions
+        return Sample.of_points(point_cloud + rgb, positions, rng.integers(-1, 3, 150), Meta("c")), classes
     atoms = sum(raster(i, day=30 * i) for i in range(1, 12)) if kind == "series" else rgb
     return Sample.of_map(atoms, grid, rng.integers(-1, 3, (9, 7)), Meta("m")), classes
 
 
-@pytest.mark.parametrize("kind", ["map", "regression", "scene", "series", "cloud"])
+@pytest.mark.parametrize("kind", ["map", "regression", "scene", "series", "points"])
 def test_each_kind_is_drawn(kind: str, tmp_path: Path) -> None:
     sample, about = sample_of(kind)
     path = save(sample, about, tmp_path / f"{kind}.png", atoms_per_latent=20)

@@ -79,7 +79,7 @@ def test_points_of_noise_classes_never_count(code: int) -> None:
 
 
 @pytest.mark.parametrize("share", [2, 10, 50])
-def test_sparse_clouds_have_the_same_ground(share: int) -> None:
+def test_sparse_point_clouds_have_the_same_ground(share: int) -> None:
     xyz, expected_m = village(60_000)
     heights = aio.height_above_ground(xyz[::share])
     assert np.quantile(np.abs(heights - expected_m[::share])[expected_m[::share] == 0], 0.9) < 0.5
@@ -142,7 +142,7 @@ def test_memory_depends_on_the_area_not_on_the_points() -> None:
     ],
     ids=["one point", "one position", "duplicates", "a line"],
 )
-def test_clouds_that_are_hardly_any(xyz: np.ndarray) -> None:
+def test_point_clouds_that_are_hardly_any(xyz: np.ndarray) -> None:
     assert np.abs(aio.height_above_ground(xyz)).max() < 1e-3
 
 

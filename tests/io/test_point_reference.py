@@ -70,7 +70,7 @@ def completed(path: Path) -> PointCloud:
     return PointCloudReference.of_file(path).complete(read_point_cloud(path))
 
 
-def test_heights_and_ranks_are_those_of_the_whole_cloud(tmp_path: Path) -> None:
+def test_heights_and_ranks_are_those_of_the_whole_point_cloud(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.laz", table(), epsg=32610)
     whole = read_point_cloud(tmp_path / "a.laz")
     part = read_point_cloud(tmp_path / "a.laz", bounds=(500_020, 4_000_020, 500_040, 4_000_040))
@@ -114,8 +114,8 @@ def test_another_scale_of_intensity_has_the_same_ranks(tmp_path: Path, factor: i
 )
 def test_intensities_of_ply_are_levels_of_their_own_range(tmp_path: Path, intensity: np.ndarray) -> None:
     path = write_ply(tmp_path / "a.ply", intensity)
-    cloud = completed(path)
-    np.testing.assert_allclose(cloud.intensity_rank, ranks(intensity), atol=2e-2)
+    point_cloud = completed(path)
+    np.testing.assert_allclose(point_cloud.intensity_rank, ranks(intensity), atol=2e-2)
     assert_same(PointCloudReference.of_file(path), PointCloudReference.of_point_cloud(read_point_cloud(path)))
 
 
@@ -191,7 +191,7 @@ def test_colours_come_after_heights(tmp_path: Path) -> None:
     assert points.values[:, 1:].unique().tolist() == [100.0]
 
 
-def test_broken_clouds_are_named(tmp_path: Path) -> None:
+def test_broken_point_clouds_are_named(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.las", table())
     content = (tmp_path / "a.las").read_bytes()
     (tmp_path / "a.las").write_bytes(content[:-5000])
@@ -201,7 +201,7 @@ def test_broken_clouds_are_named(tmp_path: Path) -> None:
         PointCloudReference.of_file(tmp_path / "none.las")
 
 
-def test_a_single_point_has_a_place(tmp_path: Path) -> None:
+def test_a_single_point_has_a_rank_and_a_height(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.laz", {name: column[:1] for name, column in table().items()})
     point_cloud = completed(tmp_path / "a.laz")
     assert point_cloud.height == pytest.approx([0.0], abs=1e-4) and point_cloud.intensity_rank == pytest.approx([0.5])

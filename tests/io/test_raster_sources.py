@@ -49,7 +49,7 @@ def test_bands_by_description_list_and_sidecar(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["bands: [", "- B02", "colour: red", "bands: {blue: [1, 2, 3]}", "bands: {a: blue}"])
-def test_sidecars_that_say_nonsense(tmp_path: Path, text: str) -> None:
+def test_sidecars_with_wrong_values(tmp_path: Path, text: str) -> None:
     path = write(tmp_path / "scene.tif", values(5, 5))
     (tmp_path / "scene.bands.yaml").write_text(text)
     with pytest.raises(DataError, match="scene"):
@@ -133,7 +133,7 @@ def test_a_coordinate_system_that_the_file_does_not_name(tmp_path: Path) -> None
         opened(**options, crs="EPSG:nonsense")
 
 
-def test_a_file_without_any_place_cannot_be_placed(tmp_path: Path) -> None:
+def test_a_file_without_any_georeference_cannot_be_placed(tmp_path: Path) -> None:
     path = write(tmp_path / "bare.tif", values(5, 5), crs=None)
     with pytest.raises(
         DataError, match=rf"bare\.tif: cannot be placed in {UTM}: it does not state where its pixels lie"

@@ -28,7 +28,7 @@ FIELD_SOURCES = {
     **dict.fromkeys(("intensity", "intensity_rank"), "intensity"),
 }
 
-HEIGHTS = ("height", "elevation")  # channels of points that say how high they are, the better one first
+HEIGHTS = ("height", "elevation")  # channels that are heights of points, the better one first
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -60,7 +60,7 @@ def from_torchgeo(
     sensors, as a dictionary in ``image`` or as ``image_<name>``, take ``channels={name: ...}``; each name given must
     be there. ``channels`` are channels, or names of bands of ``sensor``.
 
-    The pixel size is ``gsd_m``, else what ``transform`` or ``bounds`` say in ``crs`` (without one, coordinates within
+    The pixel size is ``gsd_m``, else that of ``transform`` or ``bounds`` in ``crs`` (without one, coordinates within
     ±360 and ±90 count as degrees), else the channels' common ``gsd_m``. All images and the mask cover the same area.
     Dates are ``day_of_year`` (one, or one per step, or by name), else ``dates``, ``dates_<name>`` or
     ``temporal_coords``, else the time in ``bounds`` where that is a single day.
@@ -193,7 +193,7 @@ def pixel_size(
         known = {channel.gsd_m for channel in channels}
         only = known.pop() if len(known) == 1 else None
         if only is None:
-            raise AtomsError("neither the sample nor its channels say how large a pixel is: pass gsd_m=")
+            raise AtomsError("neither the sample nor its channels state the pixel size: pass gsd_m=")
         return only
     pixel = location.pixel(shape)
     if alone and location.step not in (None, pixel):

@@ -172,15 +172,15 @@ class Cashew(Dataset):
 
 
 class MCashewPlant(GeoBench):
-    """GEO-Bench's cashew plantations: 256 × 256 pixels of 10 m on one date, 25 least cloudy dates a place."""
+    """GEO-Bench's cashew plantations: 256 × 256 pixels of 10 m on one date, 25 least cloudy dates a location."""
 
     info = geobench_info(
         Cashew.info,
         name="m-cashew-plant",
         title="GEO-Bench m-cashew-plant",
         notes=(
-            "chips overlap their neighbours by half, also across splits: scores are higher than on a new place",
-            "class 0, no data, is a class here, as in GEO-Bench; the files say 0.5 m a pixel, but it is 10 m",
+            "chips overlap their neighbours by half, also across splits: scores are higher than at a new location",
+            "class 0, no data, is a class here, as in GEO-Bench; the files state 0.5 m a pixel, but it is 10 m",
             "the cloud probability in the files is not a channel",
         ),
     )

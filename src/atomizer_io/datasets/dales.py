@@ -42,7 +42,7 @@ class Dales(TileDataset):
         source="https://udayton.edu/engineering/research/centers/vision_lab/research/was_data_analysis_and_processing/dale.php",
         notes=(
             "val is three of the 29 training tiles, those of superpoint_transformer; class 0 (unknown) is ignored",
-            "coordinates are metres (UTM zone 10 north), also where the files do not say so",
+            "coordinates are metres (UTM zone 10 north), also where the files do not state it",
             "numbers of classes are its own, not those of LAS: predictions have the LAS codes of the class names",
             "of several releases in one folder the first of those above is read",
             "tiles are sorted once into a cache of about 20 GB for all of them: cache=PATH, cache=false for none",

@@ -60,7 +60,7 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What a dataset with ``on_error="skip"`` gives in place of a sample it could not read; counts as false."""
+    """What a dataset with ``on_error="skip"`` gives instead of a sample that it could not read; counts as false."""
 
     path: str
     cause: str
@@ -103,7 +103,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
         if not self.root.is_dir():
             raise DataError(
                 self.root,
-                f"no such folder; say where the data are (a run: data.root=FOLDER). {self.info.title} is expected "
+                f"no such folder; name the folder of the data (a run: data.root=FOLDER). {self.info.title} is expected "
                 f"there as\n{self.info.layout}",
             )
         try:

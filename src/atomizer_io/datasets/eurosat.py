@@ -41,7 +41,7 @@ BANDS = SENTINEL2.subset(
 class EuroSAT(Dataset):
     """Scenes of 64 × 64 pixels of 10 m: thirteen bands of Sentinel-2 L1C × 10⁴, one of ten kinds of land use.
 
-    ``spatial=True`` takes the split by longitude (eurosat-spatial-*.txt) in place of the random one.
+    ``spatial=True`` takes the split by longitude (eurosat-spatial-*.txt) instead of the random one.
     """
 
     spatial: bool = False
@@ -103,7 +103,7 @@ class MEuroSAT(GeoBench):
         EuroSAT.info,
         name="m-eurosat",
         title="EuroSAT of GEO-Bench v1",
-        notes=("five bands are stored under the name of another, which is put right here; no place, no dates",),
+        notes=("five bands are stored under the name of another, which is put right here; no position, no dates",),
     )
     known_bands: ClassVar = {key: BANDS[name] for key, name in true_bands("m-eurosat").items()}
     pixel_m = GSD_M

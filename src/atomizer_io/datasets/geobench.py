@@ -48,7 +48,7 @@ class GeoBench(Dataset):
 
     A subclass for one dataset sets ``info``, ``known_bands`` and ``pixel_m``, and ``labels`` or ``nodata`` if need be.
     Used as it is, the class finds bands and pixel size in the first file, statistics in ``band_stats.json``; the files
-    of classification tasks do not say what the classes are, so pass ``classes``: their names or their number.
+    of classification tasks do not name the classes, so pass ``classes``: their names or their number.
     ``gsd_m`` overrides the pixel size of the files.
     """
 
@@ -136,7 +136,7 @@ class GeoBench(Dataset):
             raise ConfigError(f"{stored.path}: the size of the pixels is not clear: pass gsd_m= in metres")
         classes = stored.classes if self.classes is None else self.classes
         if classes is None:
-            raise ConfigError(f"{stored.path}: does not say what the classes are: pass classes=, names or a number")
+            raise ConfigError(f"{stored.path}: does not name the classes: pass classes=, names or a number")
         names = [f"class {i}" for i in range(classes)] if isinstance(classes, int) else [*classes]
         require(bool(names), f"classes is {classes!r}: pass a list of names, or their number")
         self.pixel_m = size

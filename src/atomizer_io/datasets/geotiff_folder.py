@@ -31,13 +31,13 @@ class GeoTiffFolder(Dataset):
     ``sensor`` is the name of a sensor or a ``Sensor``, ``bands`` its bands in the order of the files; without ``bands``
     the files' own descriptions name them. Several rasters have ``sensor={"s1": "sentinel1", "s2": "sentinel2"}``, and
     so may ``bands``, ``gsd_m``, ``crs`` and ``nodata``. Each stays on its own grid; the centre of the first is (0, 0).
-    ``"-"`` as the sensor of a folder leaves it out. A folder that ``sensor`` does not name is used if its files say
-    what their bands are, and is an error if they do not. Files may say so in ``NAME.bands.yaml`` beside them, too.
+    ``"-"`` as the sensor of a folder leaves it out. A folder that ``sensor`` does not name is used if its files
+    describe their bands, also by ``NAME.bands.yaml`` beside them, and is an error if they do not.
 
     ``classes`` are names, their number, or ``{number in the mask: name}``; maps are written in these numbers. Values in
     ``ignore`` (255 and −1 where they are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks
     of values, ``target_name`` in ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label.
-    ``gsd_m`` is the pixel size of files without a coordinate system, ``crs`` the system of files that say where their
+    ``gsd_m`` is the pixel size of files without a coordinate system, ``crs`` the system of files that state where their
     pixels lie but not in which system, ``nodata`` a value without data beside the one that files name. ``date_pattern``
     is an expression whose first group is the date in a name; only by it can seven digits be a year and the day of the
     year. ``allow_vrt`` also takes VRT files, mosaics of other files, as images and masks.

@@ -47,7 +47,7 @@ class LasFolder(TileDataset):
 
     ``images`` is a folder of rasters whose bands become atoms beside the points, by default ``images`` in ``root`` or
     beside it, and False for none; further sensors are in folders ``images_<name>`` beside it. Rasters may be in any
-    coordinate system and are found by where they lie. ``sensor`` and ``bands`` say what their bands are, as for
+    coordinate system and are matched by position. ``sensor`` and ``bands`` describe their bands, as for
     :class:`~atomizer_io.datasets.geotiff_folder.GeoTiffFolder`.
 
     ``target`` is a folder of rasters in ``root`` or beside it, else in the working folder: their values,
@@ -155,7 +155,7 @@ class LasFolder(TileDataset):
         return (*images, item.path, *targets)
 
     def warnings(self) -> list[str]:
-        """Return which files say nothing of their coordinates, and which rasters lie over no tile."""
+        """Return which files have no coordinate system, and which rasters lie over no tile."""
         bare, used = list[str](), set[Path]()
         own = self.paths()
         every_tile = dict.fromkeys([*own, *self.every_file(self.root)])  # rasters may belong to tiles of other splits

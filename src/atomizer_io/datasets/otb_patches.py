@@ -22,7 +22,7 @@ SPLIT_AT = {"train": range(8), "test": range(8, 10), "all": range(10)}  # tenths
 class OtbPatches(Dataset):
     """Scene classification from one raster of stacked square patches and one of labels (one pixel a patch).
 
-    ``images`` and ``labels`` are file names in the folder, ``sensor`` and ``bands`` say what the bands are (``-``:
+    ``images`` and ``labels`` are file names in the folder, ``sensor`` and ``bands`` name the bands (``-``:
     left out), ``gsd_m`` the size of their pixels. ``classes`` names or counts the classes. Splits are 80 and 20 % of
     the patches, by a checksum of their number.
     """

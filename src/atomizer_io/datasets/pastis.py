@@ -181,7 +181,7 @@ def _patch(feature: Any, path: Path) -> tuple[int, Patch]:
         of = feature["properties"]
         dates = {sensor: of[f"dates-{sensor}"] for sensor in CHANNELS if f"dates-{sensor}" in of}
         name = of["ID_PATCH"]
-        if isinstance(name, float):  # tables that went through pandas may say 30000.0
+        if isinstance(name, float):  # tables that went through pandas may have 30000.0
             if not name.is_integer():
                 raise ValueError(f"ID_PATCH is {name}")
             name = int(name)

@@ -48,7 +48,7 @@ class XView2(Dataset):
 
     ``size=None`` takes whole images. ``labels`` is where the target comes from: ``"json"`` (polygons), ``"targets"``
     (PNG), or by default the json files where there are any. ``unclassified`` is the class of buildings whose damage
-    nobody could tell; by default they are ignored. ``protocol="pangaea"`` trains on the folders train and tier3
+    is unknown; by default they are ignored. ``protocol="pangaea"`` trains on the folders train and tier3
     together, without the tenth of each disaster that is val; test stays test.
     """
 

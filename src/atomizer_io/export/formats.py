@@ -59,8 +59,8 @@ def write(model: AtomizerIO, path: str | Path, format: str = "onnx") -> Written:
     network = Network(model)
     save = _save_onnx if format == "onnx" else _save_pt2
     make_folder(path.parent)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".exporting-") as place, _quiet():
-        part = Path(place, f"model.{format}")
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".exporting-") as folder, _quiet():
+        part = Path(folder, f"model.{format}")
         save(network, part, description(model))
         error = _try(network, runner(part))
         publish({part: path})

@@ -39,7 +39,7 @@ def scene_inputs(
 
     ``model`` is the model itself, or what :func:`~atomizer_io.export.read_model` reads from the exported file.
 
-    Of a cloud with more points than the model's ``max_points``, those of an evaluation are drawn.
+    Point clouds with more points than the model's ``max_points`` are subsampled as in evaluation.
 
     ``tensor.numpy()`` of each is what onnxruntime takes. Keywords as in ``AtomizerIO.encode`` and ``decode``.
     """
@@ -108,7 +108,7 @@ def _rows(geometry: Geometry, context: Geometry, seen_MW: Tensor | None) -> tupl
 
 
 def _seen_only(geometry: Geometry, context: Geometry, seen_MW: Tensor | None) -> Cells | None:
-    """Return one cell of the atoms that queries see and that were not drawn into the ``context``, if there are any."""
+    """Return one cell of the atoms that queries see and the subsampled ``context`` lacks, if there are any."""
     if seen_MW is None:
         return None
     wanted_N = torch.zeros(geometry.atoms, dtype=torch.bool)
@@ -146,7 +146,7 @@ def _kinds(tokenizer: Tokenizer, atoms: AtomSet) -> dict[str, Tensor]:
 
 def _fields(tokenizer: Tokenizer, acquisition: Acquisition) -> Tensor:
     """Return the raw site fields (P, fields) of one acquisition, NaN where unknown."""
-    tokenizer.site_features(acquisition)  # refuses fields that the model has no place for
+    tokenizer.site_features(acquisition)  # refuses site fields that the model does not have
     nothing_P = torch.full((acquisition.values.shape[0],), math.nan)
     columns = [acquisition.site_fields.get(field.name, nothing_P) for field in tokenizer.fields]
     return torch.stack([column.to(torch.float32) for column in columns], dim=1) if columns else nothing_P[:, None]

@@ -59,7 +59,7 @@ def write_item(
 
 
 def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datetime | None = None) -> pystac.Item:
-    """Return the STAC item, without a geometry, as a model has no place; ``when`` it was exported is now by default."""
+    """Return the STAC item, without a geometry; ``when`` the model was exported is now by default."""
     import pystac
     from pystac.extensions.classification import SCHEMA_URI_PATTERN as CLASSIFICATION
     from pystac.extensions.mlm import AssetGeneralMLMExtension, Hyperparameters, MLMExtension, TaskType
@@ -97,7 +97,7 @@ def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datet
         total_parameters=model.num_parameters,
         hyperparameters=Hyperparameters.create(**json.loads(json.dumps(model.settings()))),
     )
-    del described.properties["mlm:pretrained_source"]  # null would say that the model was trained from scratch
+    del described.properties["mlm:pretrained_source"]  # null would mean that the model was trained from scratch
     AssetGeneralMLMExtension.ext(asset).apply(artifact_type=_ARTIFACTS[written.format])
     return described
 

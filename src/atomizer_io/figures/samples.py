@@ -179,7 +179,7 @@ def draw_target(axis: Any, sample: Sample, info: Info) -> None:
 
 
 def _scatter(axis: Any, positions: Floats, values: Floats, **looks: Any) -> Any:
-    """Draw values at positions; of many some are drawn, and none that are unknown."""
+    """Draw values at positions, a sample of them where there are many; unknown values are left out."""
     drawn = point_clouds.subsample(np.arange(len(values)))
     drawn = drawn[np.isfinite(values[drawn])]
     size = point_clouds.dot_size(len(drawn))

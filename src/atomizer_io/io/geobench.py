@@ -118,7 +118,7 @@ def _key(path: Path, name: str) -> Key:
 
 
 def _notes(path: Path, text: Any) -> dict[Any, Any]:
-    """Return the dictionary in the attribute ``pickle``, with notes in place of objects."""
+    """Return the dictionary in the attribute ``pickle``, with notes instead of objects."""
     if not isinstance(text, str) or len(text) > MAX_TEXT or not BYTES_LITERAL.fullmatch(text):
         raise DataError(path, f"its attribute 'pickle' is not the text of at most {MAX_TEXT:,} characters of bytes")
     try:

@@ -141,7 +141,9 @@ def openings(cell_m: float, *, first: bool) -> list[tuple[int, int]]:
 
 
 def _opened(surface: Grid, half: int, together: int) -> Grid:
-    """Return the opening by a square, of the lowest of so many cells; those beyond the edge take no part."""
+    """Return the morphological opening by a square of half side ``half``, with ``together`` cells taken as one.
+
+    Cells beyond the edge take no part."""
     low = _windowed(np.minimum, _pooled(surface, together), half, np.inf)
     low[np.isinf(low)] = -np.inf
     high = _windowed(np.maximum, low, half, -np.inf)
@@ -149,7 +151,7 @@ def _opened(surface: Grid, half: int, together: int) -> Grid:
 
 
 def _windowed(extreme: np.ufunc, grid: Grid, half: int, beyond: float) -> Grid:
-    """Return the lowest or highest of the square around each cell: of windows that double, which is all numpy's own."""
+    """Return the minimum or maximum over the square around each cell, built from windows of doubling length."""
     for axis in (0, 1):
         wide = [(0, 0), (0, 0)]
         wide[axis] = (half, half)

@@ -210,9 +210,9 @@ def read_window(
     """
     bounds = window.bounds
     if cache is not None and window.stored and bounds is not None:
-        cloud = cache.use(window.path, crs, lambda store: store.read(bounds))
-        if cloud is not None:
-            return cloud
+        points = cache.use(window.path, crs, lambda store: store.read(bounds))
+        if points is not None:
+            return points
     try:
         state = window.path.stat()
     except OSError as error:
@@ -227,8 +227,8 @@ def read_window(
 # Both are of this process: nothing of them is pickled with a dataset.
 @functools.lru_cache(maxsize=1)
 def _tile(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> PointCloud:
-    cloud = read_point_cloud(path, crs=crs)
-    return PointCloudReference.of_point_cloud(cloud, coded=coded).complete(cloud)
+    tile = read_point_cloud(path, crs=crs)
+    return PointCloudReference.of_point_cloud(tile, coded=coded).complete(tile)
 
 
 @functools.lru_cache(maxsize=KEPT_REFERENCES)
@@ -254,8 +254,8 @@ def windows_of(
     windows = []
     for row, column in np.argwhere(occupied).tolist():
         name = f"{tile_name(path)}_r{row:02d}_c{column:02d}"
-        place = grid.bounds(row, column), grid.centre(row, column)
-        windows.append(TileWindow(path, name, 0, *place, keep, stored, grid.extent))
+        bounds, centre = grid.bounds(row, column), grid.centre(row, column)
+        windows.append(TileWindow(path, name, 0, bounds, centre, keep, stored, grid.extent))
     return windows
 
 

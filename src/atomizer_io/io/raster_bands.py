@@ -158,7 +158,7 @@ def warn_contradicted(raster: RasterHeader, known: Sensor | None, names: Sequenc
 def named(raster: RasterHeader, sensor: str | Sensor | None, names: Sequence[str], gsd_m: float) -> Sensor:
     """Return the bands by the names that the user gives them.
 
-    A sensor that is not in the catalogue needs files that say which wavelengths their bands have.
+    A sensor that is not in the catalogue needs files that state the wavelengths of their bands.
     """
     if sensor is None:
         raise ConfigError("bands= names the bands of a sensor: pass sensor= as well")
@@ -187,7 +187,7 @@ def coloured(raster: RasterHeader, sensor: str | None) -> Sensor | None:
 
 
 def described(raster: RasterHeader, sensor: str | None, gsd_m: float, names: Sequence[str] | None = None) -> Sensor:
-    """Return the sensor that a file describes, called ``sensor``; ``names`` are used in place of descriptions."""
+    """Return the sensor that a file describes, called ``sensor``; ``names`` are used instead of descriptions."""
     try:
         return from_geotiff(raster.path, sensor=sensor, gsd_m=gsd_m, names=names, allow_vrt=raster.allow_vrt)
     except UnknownChannelError as error:
@@ -243,7 +243,7 @@ def sidecar(path: Path) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         raise DataError(beside, f"is not YAML: {error}") from error
     if not isinstance(facts, dict) or set(facts) - set(KEYS):
-        raise DataError(beside, f"may only say {', '.join(KEYS)}")
+        raise DataError(beside, f"may only hold the keys {', '.join(KEYS)}")
     for key, kinds in KINDS.items():
         value = facts.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):

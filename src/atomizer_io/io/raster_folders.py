@@ -134,7 +134,7 @@ class ImageFolders:
             if self.named(name):
                 raise
             raise ConfigError(
-                f"sensor= does not name {path.parent}, and its files do not say what their bands are: name its sensor, "
+                f"sensor= does not name {path.parent}, and its files do not describe their bands: name its sensor, "
                 f"sensor={self.naming()}, or leave it out, sensor={self.naming(name)} ({error})"
             ) from error
 

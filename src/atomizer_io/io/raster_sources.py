@@ -319,6 +319,6 @@ def _some(atoms: AtomSet) -> AtomSet | None:
 
 def _span(low: float, high: float, length: int, margin: int) -> tuple[int, int]:
     """Return the range of pixels between two positions along an axis, and ``margin`` more at both ends."""
-    if not math.isfinite(low) or not math.isfinite(high):  # outside of what the coordinate system can say
+    if not math.isfinite(low) or not math.isfinite(high):  # outside of the domain of the coordinate system
         return 0, 0
     return max(0, math.floor(low + EDGE) - margin), min(length, math.ceil(high - EDGE) + margin)

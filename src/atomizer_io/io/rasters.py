@@ -63,7 +63,7 @@ class Raster:
                 raise DataError(self.path, f"lies at {self.transform}, but {first.path.name} lies at {first.transform}")
 
     def valid(self) -> NDArray[np.bool_] | None:
-        """Return where values (C, H, W) were observed as far as nodata and mask tell; None: everywhere (but for NaN).
+        """Return where values (C, H, W) were observed by nodata and mask; None: everywhere but at NaN.
 
         Finite values that are too large for float32 are absent as well; the first time, there is a warning.
         """

@@ -78,7 +78,7 @@ class ImageLocation:
 
 
 def locate(documents: list[LabelFile]) -> ImageLocation:
-    """Return where an image lies, by its buildings, else by what its metadata say of the sensor."""
+    """Return where an image lies, by its buildings, else by the metadata of its sensor."""
     for document in documents:
         if (location := fitted(*document.corners())) is not None:
             return location

@@ -14,7 +14,7 @@ from atomizer_io.data.sensors.catalogue import HLS, SENSORS, SENTINEL1, SENTINEL
 from atomizer_io.data.sensors.sensor import Sensor
 from atomizer_io.errors import AtomsError, UnknownChannelError
 
-LEFT_OUT = "-"  # in place of the name of a band, or of the sensor of a folder: it is not used
+LEFT_OUT = "-"  # instead of the name of a band, or of the sensor of a folder: it is not used
 
 _LENGTH = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?)\s*(nm|nanomet(?:er|re)s?|[uµμ]m|micromet(?:er|re)s?|microns?)\b", re.I)
 
