@@ -95,7 +95,7 @@ def model_folder(**settings: Any) -> Path:
     return folder
 
 
-def quantity_folder() -> Path:
+def regression_folder() -> Path:
     """A regression model of a target around 100."""
     return model_folder(task="regression", num_outputs=1, class_names=(), target_mean=100.0, target_std=20.0)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from atomizer_io.locks import alone, lock
-from atomizer_io.texts import write_output, write_text
+from atomizer_io.texts import json_text, write_output, write_text
 from faults.dying import DEATHS, die
 from processes import exit_code, start
 
@@ -82,3 +82,9 @@ def test_one_process_holds_a_lock_and_its_forks_do_not(tmp_path: Path, of: str) 
         os.close(writer)
     os.waitpid(child, 0)
     os.close(reader)
+
+
+def test_json_has_null_where_there_is_no_number() -> None:
+    """A class that is absent has no IoU; JSON without NaN is read by every program."""
+    scores = {"iou": {"water": 0.5, "ice": float("nan")}, "best": (float("inf"), 2, True, None, "NaN")}
+    assert json_text(scores) == '{"iou": {"water": 0.5, "ice": null}, "best": [null, 2, true, null, "NaN"]}'

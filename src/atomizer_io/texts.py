@@ -9,6 +9,7 @@ import csv
 import errno
 import io
 import json
+import math
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -88,6 +89,19 @@ def _inert(cell: Any) -> Any:
     except ValueError:
         return f"'{cell}"
     return cell
+
+
+def json_text(values: Any, indent: int | None = None) -> str:
+    """Return values as JSON, which has neither NaN nor infinity: they become ``null``, as where a class is absent."""
+    return json.dumps(_finite(values), indent=indent, allow_nan=False)
+
+
+def _finite(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {key: _finite(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_finite(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -55,27 +55,27 @@ def seen(of: RasterSource, like: RasterSource) -> tuple[np.ndarray, np.ndarray]:
     x, y = frame.metres(east, north)
     atoms = of.atoms(frame, (-x, -y, x, y))
     assert atoms is not None
-    positions, found = (
+    positions, measured = (
         np.concatenate([getattr(a, key).numpy() for a in atoms.acquisitions]) for key in ("positions", "values")
     )
     order = np.lexsort(np.round(positions, 1).T)
-    return positions[order], found[order]
+    return positions[order], measured[order]
 
 
 @pytest.mark.parametrize("zone", ["EPSG:32660", "EPSG:32601"])
 @pytest.mark.parametrize("middle", [180.0, -180.0, 180.5, -180.5, 179.5, -179.5, 180.001, -179.999])
 def test_degrees_and_metres(tmp_path: Path, zone: str, middle: float) -> None:
-    """Seen from each other, the two have as many pixels, at the same places, as far from the antimeridian."""
+    """Seen from each other, the two have as many pixels, at the same positions, as far from the antimeridian."""
     pair = degrees(tmp_path / "a.tif", middle), metres(tmp_path / "b.tif", zone, middle)
     there = plain(zone, middle)
     usual = degrees(tmp_path / "c.tif", there), metres(tmp_path / "d.tif", PLAIN, there)
-    for one, other in ((0, 1), (1, 0)):
-        assert overlap(pair[one], pair[other].crs, pair[other].bounds)
-        positions, found = seen(pair[one], pair[other])
-        expected, numbers = seen(usual[one], usual[other])
+    for one, second in ((0, 1), (1, 0)):
+        assert overlap(pair[one], pair[second].crs, pair[second].bounds)
+        positions, measured = seen(pair[one], pair[second])
+        expected, numbers = seen(usual[one], usual[second])
         assert len(positions) == len(expected) and len(positions) > 500
         np.testing.assert_allclose(positions, expected, atol=0.01)
-        np.testing.assert_array_equal(found, numbers)
+        np.testing.assert_array_equal(measured, numbers)
 
 
 @pytest.mark.parametrize(("first", "second"), [(180.0, -180.0), (-180.0, 180.0), (180.002, -179.997), (0.0, 360.0)])
@@ -85,7 +85,7 @@ def test_two_in_degrees_that_count_differently(tmp_path: Path, first: float, sec
     usual = degrees(tmp_path / "c.tif", 3.0), degrees(tmp_path / "d.tif", 3.0 + away)
     assert overlap(pair[1], pair[0].crs, pair[0].bounds)
     np.testing.assert_allclose(seen(pair[1], pair[0])[0], seen(usual[1], usual[0])[0], atol=0.01)
-    images = [read_raster(found.path) for found in (*pair, *usual)]
+    images = [read_raster(raster.path) for raster in (*pair, *usual)]
     assert offset_m(images[0], images[1]) == pytest.approx(offset_m(images[2], images[3]), abs=0.01)
 
 
@@ -100,11 +100,11 @@ def test_a_map_of_the_whole_earth_has_both_sides(tmp_path: Path, west: float) ->
         for name, array, edge in (("a.tif", globe, west), ("b.tif", globe, west - 174.0))
     ]
     assert overlap(wide[0], near.crs, near.bounds) and overlap(near, wide[0].crs, wide[0].bounds)
-    found, expected = seen(wide[0], near), seen(wide[1], usual)
-    if west != 179.0:  # else the usual place is at the edge
-        np.testing.assert_allclose(found[0], expected[0], atol=0.5)
-        np.testing.assert_array_equal(found[1], expected[1])
-    assert (found[0][:, 0] < 0).any() and (found[0][:, 0] > 0).any()
+    whole, expected = seen(wide[0], near), seen(wide[1], usual)
+    if west != 179.0:  # else the usual position is at the edge
+        np.testing.assert_allclose(whole[0], expected[0], atol=0.5)
+        np.testing.assert_array_equal(whole[1], expected[1])
+    assert (whole[0][:, 0] < 0).any() and (whole[0][:, 0] > 0).any()
 
 
 def test_far_away_is_still_beside(tmp_path: Path) -> None:
@@ -114,14 +114,14 @@ def test_far_away_is_still_beside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("like", [0, 1])
-def test_a_map_and_answers_at_places(tmp_path: Path, like: int) -> None:
-    """From files to files: the same map as elsewhere, and places by their longitude, whichever way it is written."""
-    maps, answers = [], []
+def test_a_map_and_predictions_at_positions(tmp_path: Path, like: int) -> None:
+    """From files to files: the same map as elsewhere, and positions by their longitude, whichever way it is written."""
+    maps, tables = [], []
     for name, zone, middle in (("there", "EPSG:32660", 180.0), ("usual", PLAIN, 6.0)):
         folder = tmp_path / name
         folder.mkdir()
         pair = degrees(folder / "a.tif", middle), metres(folder / "b.tif", zone, middle)
-        rasters = [{"path": found.path, "sensor": "sentinel2"} for found in pair]
+        rasters = [{"path": raster.path, "sensor": "sentinel2"} for raster in pair]
         product = predict_raster(
             model_folder(),
             rasters,
@@ -142,6 +142,6 @@ def test_a_map_and_answers_at_places(tmp_path: Path, like: int) -> None:
             execution=Execution(progress=False),
         )
         assert places.predicted == 2
-        answers.append([line.split(",")[2:] for line in (folder / "out.csv").read_text().splitlines()[1:]])
+        tables.append([line.split(",")[2:] for line in (folder / "out.csv").read_text().splitlines()[1:]])
     assert (maps[0] == maps[1]).mean() > 0.99 and (maps[0] < 3).all()
-    np.testing.assert_allclose(*(np.array(rows)[:, 1:].astype(float) for rows in answers), atol=2e-3)
+    np.testing.assert_allclose(*(np.array(rows)[:, 1:].astype(float) for rows in tables), atol=2e-3)

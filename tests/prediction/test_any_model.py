@@ -1,4 +1,4 @@
-"""Models that are known by their contract only: maps, answers at places and classes of points from rivals."""
+"""Models that are known by their contract only: maps, predictions at positions and classes of points from baselines."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ HOW: dict[str, Any] = {"windows": WINDOWS, "execution": QUIET}
 
 
 def made(name: str, **settings: Any) -> Model:
-    """A model with drawn weights, large enough that answers differ from place to place."""
+    """A model with drawn weights, large enough that predictions differ between positions."""
     torch.manual_seed(0)
-    given = {"channels": CHANNELS, "num_outputs": 3, "class_names": ("dry", "wet", "bare"), **settings}
-    model: Model = aio.create_model(name, **given)
+    defaults = {"channels": CHANNELS, "num_outputs": 3, "class_names": ("dry", "wet", "bare"), **settings}
+    model: Model = aio.create_model(name, **defaults)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return model.eval()
@@ -49,21 +49,21 @@ def expected(model: Model, array: np.ndarray) -> np.ndarray:
     return logits.softmax(dim=-1).T.reshape(-1, *grid.shape).numpy()
 
 
-def test_one_window_is_what_the_model_says(tmp_path: Path, folder: Path) -> None:
+def test_one_window_is_what_the_model_predicts(tmp_path: Path, folder: Path) -> None:
     array = values(12, 12)
-    given = {"path": write(tmp_path / "scene.tif", array), "sensor": "sentinel2"}
-    product = aio.predict_raster(folder, given, tmp_path / "map.tif", layers=["probabilities"], **HOW)
-    wanted = expected(aio.load_model(folder).eval(), array)
+    raster = {"path": write(tmp_path / "scene.tif", array), "sensor": "sentinel2"}
+    product = aio.predict_raster(folder, raster, tmp_path / "map.tif", layers=["probabilities"], **HOW)
+    target = expected(aio.load_model(folder).eval(), array)
     assert product.windows == 1 and product.decoded == 144
-    np.testing.assert_allclose(read(product.files["probabilities.tif"]), wanted, atol=2e-3)
+    np.testing.assert_allclose(read(product.files["probabilities.tif"]), target, atol=2e-3)
     assert len(np.unique(read(product.path))) > 1, "a map of one class would prove little"
 
 
 def test_pixels_are_the_same_however_windows_lie(tmp_path: Path) -> None:
     """A pixel regression looks at nothing around a pixel, so windows and their overlap change nothing."""
     array, model = values(30, 40), made("pixels")
-    given = {"path": write(tmp_path / "scene.tif", array), "sensor": "sentinel2"}
-    product = aio.predict_raster(model, given, tmp_path / "map.tif", layers=["probabilities"], **HOW)
+    raster = {"path": write(tmp_path / "scene.tif", array), "sensor": "sentinel2"}
+    product = aio.predict_raster(model, raster, tmp_path / "map.tif", layers=["probabilities"], **HOW)
     assert product.windows > 4
     np.testing.assert_allclose(read(product.files["probabilities.tif"]), expected(model, array), atol=2e-3)
 
@@ -83,15 +83,15 @@ class Breaks:
 
 @pytest.mark.usefixtures("forked")
 def test_a_killed_map_goes_on_to_the_same_bytes(tmp_path: Path, folder: Path) -> None:
-    given = scene(tmp_path, 30, 20)
-    whole = aio.predict_raster(folder, given, tmp_path / "whole.tif", **HOW)
+    raster = scene(tmp_path, 30, 20)
+    whole = aio.predict_raster(folder, raster, tmp_path / "whole.tif", **HOW)
     assert whole.windows > 4
     with pytest.raises(Killed):
         aio.predict_raster(
-            folder, given, tmp_path / "map.tif", windows=WINDOWS, execution=aio.Execution(Breaks(), progress=False)
+            folder, raster, tmp_path / "map.tif", windows=WINDOWS, execution=aio.Execution(Breaks(), progress=False)
         )
     again = aio.Execution(Processes(2), resume=True, progress=False)
-    product = aio.predict_raster(folder, given, tmp_path / "map.tif", windows=WINDOWS, execution=again)
+    product = aio.predict_raster(folder, raster, tmp_path / "map.tif", windows=WINDOWS, execution=again)
     assert product.path.read_bytes() == whole.path.read_bytes()
     assert product.decoded == whole.decoded == whole.positions
 
@@ -103,8 +103,8 @@ def test_a_missing_channel_is_absent(tmp_path: Path, folder: Path) -> None:
     hollow[2] = np.nan
     three = {"path": write(tmp_path / "three.tif", hollow, nodata=np.nan), "sensor": "sentinel2"}
     one = aio.predict_raster(folder, two, tmp_path / "a.tif", **HOW)
-    other = aio.predict_raster(folder, three, tmp_path / "b.tif", **HOW)
-    np.testing.assert_array_equal(read(one.path), read(other.path))
+    second = aio.predict_raster(folder, three, tmp_path / "b.tif", **HOW)
+    np.testing.assert_array_equal(read(one.path), read(second.path))
     full = aio.predict_raster(folder, {**two, "path": write(tmp_path / "full.tif", array)}, tmp_path / "c.tif", **HOW)
     assert (read(full.path) != read(one.path)).any()
 
@@ -112,55 +112,55 @@ def test_a_missing_channel_is_absent(tmp_path: Path, folder: Path) -> None:
 def test_no_data_stays_no_data(tmp_path: Path, folder: Path) -> None:
     array = values(24, 24)
     array[:, 3:9, 4:20] = 0
-    given = {"path": write(tmp_path / "holes.tif", array, nodata=0), "sensor": "sentinel2"}
-    product = aio.predict_raster(folder, given, tmp_path / "map.tif", **HOW)
+    raster = {"path": write(tmp_path / "holes.tif", array, nodata=0), "sensor": "sentinel2"}
+    product = aio.predict_raster(folder, raster, tmp_path / "map.tif", **HOW)
     np.testing.assert_array_equal(read(product.path)[0] == 255, (array == 0).all(axis=0))
 
 
-def test_answers_at_places_and_in_xarray_are_those_of_the_map(tmp_path: Path, folder: Path) -> None:
+def test_predictions_at_positions_and_in_xarray_are_those_of_the_map(tmp_path: Path, folder: Path) -> None:
     xarray = pytest.importorskip("xarray")
     rioxarray = pytest.importorskip("rioxarray")
-    given = scene(tmp_path, 20, 30)
-    product = aio.predict_raster(folder, given, tmp_path / "map.tif", **HOW)
+    raster = scene(tmp_path, 20, 30)
+    product = aio.predict_raster(folder, raster, tmp_path / "map.tif", **HOW)
     cells = [(0, 0), (7, 21), (19, 29)]
     rows = "".join(f"{CORNER[0] + 10 * c + 5},{CORNER[1] - 10 * r - 5}\n" for r, c in cells)
     (tmp_path / "places.csv").write_text("x,y\n" + rows)
-    found = aio.predict_at(folder, given, tmp_path / "places.csv", tmp_path / "answers.csv", **HOW)
-    assert found.predicted == 3
-    with (tmp_path / "answers.csv").open() as file:
+    result = aio.predict_at(folder, raster, tmp_path / "places.csv", tmp_path / "predictions.csv", **HOW)
+    assert result.predicted == 3
+    with (tmp_path / "predictions.csv").open() as file:
         named = [row["predicted_class"] for row in csv.DictReader(file)]
     classes = read(product.path)[0]
     assert named == [("dry", "wet", "bare")[classes[cell]] for cell in cells]
-    with rioxarray.open_rasterio(given["path"]) as opened:
+    with rioxarray.open_rasterio(raster["path"]) as opened:
         array = opened.load().assign_coords(band=list(NAMES))
     again = aio.predict_xarray(folder, array, sensor="sentinel2", **HOW)
     assert isinstance(again, xarray.DataArray)
     np.testing.assert_array_equal(again.values, classes)
 
 
-def test_a_quantity(tmp_path: Path) -> None:
+def test_a_regression_target(tmp_path: Path) -> None:
     model = made("unet_small", task="regression", num_outputs=1, class_names=(), target_mean=100.0, target_std=20.0)
     product = aio.predict_raster(model, scene(tmp_path, 16, 16), tmp_path / "map.tif", **HOW)
     assert read(product.path).dtype == np.float32
     assert product.mean == pytest.approx(float(np.nanmean(read(product.path))), rel=1e-4)
 
 
-def test_what_a_model_cannot_do_is_said(tmp_path: Path, folder: Path) -> None:
-    given, name = scene(tmp_path, 12, 12), aio.load_model(folder).preset
+def test_what_a_model_cannot_do_is_refused(tmp_path: Path, folder: Path) -> None:
+    raster, name = scene(tmp_path, 12, 12), aio.load_model(folder).preset
     for message, how in (
         (f"{name} predicts at all positions at once: decode quadtree", {"decoding": aio.Decoding("quadtree")}),
         (f"{name} predicts at all.* decode sketch and alpha", {"decoding": aio.Decoding("sketch", 0.1)}),
         (f"{name} has a fixed cost: it has no atoms per lat", {"decoding": aio.Decoding(cost=aio.Cost(neighbors=3))}),
-        (f"{name} cannot tell how much attention", {"layers": ["attention"]}),
+        (f"{name} cannot report how much attention", {"layers": ["attention"]}),
     ):
         with pytest.raises(ConfigError, match=message):
-            aio.predict_raster(folder, given, tmp_path / "map.tif", **HOW, **how)
-    other = write(tmp_path / "s1.tif", values(12, 12)[:2].astype(np.float32) / -100, names=SENTINEL1.names[:2])
+            aio.predict_raster(folder, raster, tmp_path / "map.tif", **HOW, **how)
+    second = write(tmp_path / "s1.tif", values(12, 12)[:2].astype(np.float32) / -100, names=SENTINEL1.names[:2])
     with pytest.raises(
         DataError,
         match=rf"s1\.tif: {name} was trained without sentinel1 VV, and reads no other .*: leave this band out",
     ):
-        aio.predict_raster(folder, [given, {"path": other, "sensor": "sentinel1"}], tmp_path / "map.tif", **HOW)
+        aio.predict_raster(folder, [raster, {"path": second, "sensor": "sentinel1"}], tmp_path / "map.tif", **HOW)
     assert not list(tmp_path.glob("map*"))
 
 
@@ -186,10 +186,10 @@ def test_points_are_classified_by_what_reads_points(tmp_path: Path) -> None:
     how: dict[str, Any] = {"windows": aio.PointCloudWindows(20.0), "execution": QUIET}
     product = aio.predict_points(model, path, tmp_path / "out.las", **how)
     assert sum(product.counts.values()) == 300
-    found = laspy.read(tmp_path / "out.las")
-    total = found.dry + found.wet + found.bare
+    result = laspy.read(tmp_path / "out.las")
+    total = result.dry + result.wet + result.bare
     np.testing.assert_allclose(total, 1, atol=3e-3)
-    assert len(np.unique(found.PredictedClassification)) > 1
+    assert len(np.unique(result.PredictedClassification)) > 1
     with pytest.raises(ConfigError, match="unet_small reads rasters only: a point cloud"):
         aio.predict_points(made("unet_small"), path, tmp_path / "b.las", **how)
     assert not list(tmp_path.glob("b.*"))

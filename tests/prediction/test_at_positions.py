@@ -16,7 +16,7 @@ from atomizer_io.prediction.at_positions import predict_at
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.prediction.rasters import predict_raster
-from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
+from chips import CORNER, UTM, model_folder, read, regression_folder, scene, values, write
 
 HOW = {"windows": Windows(120), "execution": Execution(progress=False)}
 AT = [(0, 0), (5, 17), (11, 12), (19, 29), (8, 22)]  # rows and columns of pixels
@@ -42,13 +42,13 @@ def test_at_the_centre_of_a_pixel_it_is_the_map(tmp_path: Path) -> None:
     rasters = scene(tmp_path, 20, 30)
     product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", layers=["probabilities"], **HOW)
     places = listed(tmp_path, [centre(*at) for at in AT])
-    result = predict_at(model_folder(), rasters, places, tmp_path / "answers.csv", **HOW)
+    result = predict_at(model_folder(), rasters, places, tmp_path / "predictions.csv", **HOW)
     rows, probabilities, classes = table(result.path), read(product.files["probabilities.tif"]), read(product.path)[0]
     assert result.count == result.predicted == len(rows) == len(AT)
-    for (row, column), answer in zip(AT, rows, strict=True):
-        shares = [float(answer[f"p_{name}"]) for name in ("dry", "wet", "bare")]
+    for (row, column), line in zip(AT, rows, strict=True):
+        shares = [float(line[f"p_{name}"]) for name in ("dry", "wet", "bare")]
         np.testing.assert_allclose(shares, probabilities[:, row, column], atol=1e-3)
-        assert answer["predicted_class"] == ("dry", "wet", "bare")[classes[row, column]]
+        assert line["predicted_class"] == ("dry", "wet", "bare")[classes[row, column]]
     assert rows[1]["name"] == "p1"
     assert rows[1]["note"] == "a, b", "what was there stays"
 
@@ -99,14 +99,14 @@ def test_only_windows_with_places_are_computed(tmp_path: Path) -> None:
     assert result.windows == 1
 
 
-def test_a_quantity(tmp_path: Path) -> None:
+def test_a_regression_target(tmp_path: Path) -> None:
     rasters = scene(tmp_path, 20, 30)
-    product = predict_raster(quantity_folder(), rasters, tmp_path / "map.tif", **HOW)
+    product = predict_raster(regression_folder(), rasters, tmp_path / "map.tif", **HOW)
     result = predict_at(
-        quantity_folder(), rasters, listed(tmp_path, [centre(*at) for at in AT]), tmp_path / "a.csv", **HOW
+        regression_folder(), rasters, listed(tmp_path, [centre(*at) for at in AT]), tmp_path / "a.csv", **HOW
     )
-    for (row, column), answer in zip(AT, table(result.path), strict=True):
-        assert float(answer["predicted_value"]) == pytest.approx(read(product.path)[0, row, column], rel=1e-4)
+    for (row, column), line in zip(AT, table(result.path), strict=True):
+        assert float(line["predicted_value"]) == pytest.approx(read(product.path)[0, row, column], rel=1e-4)
 
 
 def geopackage(path: Path, places: list[tuple[float, float]], srs: int, kind: int = 1) -> Path:
@@ -159,7 +159,7 @@ def test_tables_that_do_not_say_where(tmp_path: Path, text: str, message: str) -
         PositionTable.read(tmp_path / "places.csv")
 
 
-def test_what_cannot_be_asked(tmp_path: Path) -> None:
+def test_what_cannot_be_predicted(tmp_path: Path) -> None:
     rasters, places = scene(tmp_path, 12, 12), listed(tmp_path, [centre(2, 2)], "x,y")
     with pytest.raises(ConfigError, match="quadtree needs a grid"):
         predict_at(model_folder(), rasters, places, tmp_path / "a.csv", decoding=Decoding("quadtree"), **HOW)

@@ -40,11 +40,11 @@ def cloud(path: Path, points: int = 60) -> Path:
     rng = np.random.default_rng(points)
     header = laspy.LasHeader(version="1.4", point_format=6)
     header.scales = np.full(3, 0.01)
-    found = laspy.LasData(header)
-    found.x, found.y, found.z = rng.uniform(0, 30, (3, points))
-    found.number_of_returns = found.return_number = np.ones(points, np.uint8)
+    las_file = laspy.LasData(header)
+    las_file.x, las_file.y, las_file.z = rng.uniform(0, 30, (3, points))
+    las_file.number_of_returns = las_file.return_number = np.ones(points, np.uint8)
     path.parent.mkdir(exist_ok=True)
-    found.write(path)
+    las_file.write(path)
     return path
 
 
@@ -99,13 +99,13 @@ def test_a_folder_of_clouds(tmp_path: Path, lidar: Path, capsys: pytest.CaptureF
 def test_a_broken_cloud_stops_no_other(tmp_path: Path, lidar: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, last = cloud(tmp_path / "a.las"), cloud(tmp_path / "c.las")
     (tmp_path / "b.las").write_text("no cloud at all")
-    given = ("--points", first, tmp_path / "b.las", last)
-    assert predict(*given, "-o", tmp_path / "out", model=lidar) == 1
-    found = capsys.readouterr()
+    inputs = ("--points", first, tmp_path / "b.las", last)
+    assert predict(*inputs, "-o", tmp_path / "out", model=lidar) == 1
+    printed = capsys.readouterr()
     assert sorted(path.name for path in (tmp_path / "out").glob("*.las")) == ["a.las", "c.las"]
-    assert "b.las: failed: " in found.err
-    assert "2 written, 0 done before, 1 failed: b.las" in found.out
-    assert predict(*given, "-o", tmp_path / "fast", "--fail-fast", model=lidar) == 1
+    assert "b.las: failed: " in printed.err
+    assert "2 written, 0 done before, 1 failed: b.las" in printed.out
+    assert predict(*inputs, "-o", tmp_path / "fast", "--fail-fast", model=lidar) == 1
     assert [path.name for path in (tmp_path / "fast").glob("*.las")] == ["a.las"]
 
 
@@ -150,10 +150,10 @@ def test_a_scene_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
     listed, out = scenes_list(tmp_path), tmp_path / "maps"
     listed.write_text(listed.read_text().replace("lake,a5.tif,sentinel2,B05", "lake,none.tif,sentinel2,B05"))
     assert predict("--list", listed, "-o", out) == 1
-    found = capsys.readouterr()
-    assert "lake: failed: " in found.err
-    assert "none.tif: no such file" in found.err
-    assert "1 written, 0 done before, 1 failed: lake" in found.out
+    printed = capsys.readouterr()
+    assert "lake: failed: " in printed.err
+    assert "none.tif: no such file" in printed.err
+    assert "1 written, 0 done before, 1 failed: lake" in printed.out
     assert (out / "hill.tif").exists()
     assert not list(out.glob("lake*"))
     assert [o.name for o in aio.predict_scenes(model_folder(), listed, tmp_path / "x", fail_fast=True)] == ["lake"]
@@ -161,7 +161,7 @@ def test_a_scene_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_the_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count, real = [], aio.load_model
-    monkeypatch.setattr(scene_decoder, "load_model", lambda *given: count.append(given) or real(*given))
+    monkeypatch.setattr(scene_decoder, "load_model", lambda *inputs: count.append(inputs) or real(*inputs))
     scene_decoder._loaded.cache_clear()
     assert predict("--list", scenes_list(tmp_path), "-o", tmp_path / "maps") == 0
     assert len(count) == 1
@@ -201,8 +201,8 @@ def test_mistakes_in_a_list(tmp_path: Path, text: str, message: str) -> None:
 
 def test_a_list_may_name_coordinate_systems(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("scene,path,sensor,crs\nlake,a.tif,sentinel2,EPSG:32631\n")
-    wanted = {"path": tmp_path / "a.tif", "sensor": "sentinel2", "crs": "EPSG:32631"}
-    assert read_list(tmp_path / "list.csv") == {"lake": [wanted]}
+    raster = {"path": tmp_path / "a.tif", "sensor": "sentinel2", "crs": "EPSG:32631"}
+    assert read_list(tmp_path / "list.csv") == {"lake": [raster]}
 
 
 def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,9 +84,9 @@ def test_a_trained_model_maps_the_codes_of_its_labels(codes: tuple[int, ...], tm
     product = predict_raster(
         model, {"path": tmp_path / "data/image/two.tif", "sensor": "sentinel2"}, tmp_path / "map.tif", execution=QUIET
     )
-    reference, found = read(tmp_path / "data/mask/two.tif")[0], read(product.path)[0]
-    assert (found == reference)[reference != UNKNOWN].mean() > 0.95
-    assert set(np.unique(found)) == set(codes)
+    reference, codes_read = read(tmp_path / "data/mask/two.tif")[0], read(product.path)[0]
+    assert (codes_read == reference)[reference != UNKNOWN].mean() > 0.95
+    assert set(np.unique(codes_read)) == set(codes)
     assert product.codes == {f"class of {code}": code for code in codes}
 
 
@@ -104,24 +104,24 @@ def test_a_trained_model_maps_the_codes_of_its_labels(codes: tuple[int, ...], tm
 def test_all_files_of_a_map_have_the_codes(codes: tuple[int, ...], dtype: str, nodata: int, tmp_path: Path) -> None:
     array = values(20, 30)
     array[:, -2:] = 0
-    given = {"path": write(tmp_path / "scene.tif", array, nodata=0), "sensor": "sentinel2"}
-    plain = read(predict_raster(model_folder(), given, tmp_path / "plain.tif", execution=QUIET).path)[0]
-    product = predict_raster(model_folder(class_codes=codes), given, tmp_path / "map.tif", execution=QUIET)
-    found, names = read(product.path)[0], ("dry", "wet", "bare")
-    assert (found[plain == 255] == nodata).all() and (plain[-2:] == 255).all()
-    assert (found[plain != 255] == np.array(codes)[plain[plain != 255]]).all()
+    raster = {"path": write(tmp_path / "scene.tif", array, nodata=0), "sensor": "sentinel2"}
+    plain = read(predict_raster(model_folder(), raster, tmp_path / "plain.tif", execution=QUIET).path)[0]
+    product = predict_raster(model_folder(class_codes=codes), raster, tmp_path / "map.tif", execution=QUIET)
+    codes_read, names = read(product.path)[0], ("dry", "wet", "bare")
+    assert (codes_read[plain == 255] == nodata).all() and (plain[-2:] == 255).all()
+    assert (codes_read[plain != 255] == np.array(codes)[plain[plain != 255]]).all()
     with product.files["areas.csv"].open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["class"], int(row["code"])) for row in rows] == list(zip(names, codes, strict=True))
     for row in rows:
-        assert float(row["hectares"]) == pytest.approx((found == int(row["code"])).sum() / 100)
+        assert float(row["hectares"]) == pytest.approx((codes_read == int(row["code"])).sum() / 100)
     assert json.loads(product.files["areas.json"].read_text())["codes"] == product.codes
     with rasterio.open(product.path) as source:
         assert (source.dtypes[0], source.nodata) == (dtype, nodata)
         assert json.loads(source.tags()["codes"]) == list(codes)
         if dtype.startswith("uint"):  # TIFF has colours for no others
-            wanted = [tuple(round(255 * part) for part in colour) for colour in class_colours(names)]
-            assert [source.colormap(1)[code][:3] for code in codes] == wanted
+            colours = [tuple(round(255 * part) for part in colour) for colour in class_colours(names)]
+            assert [source.colormap(1)[code][:3] for code in codes] == colours
     assert named_by_gdal(product.path, tmp_path / "copy.vrt") == dict(zip(codes, names, strict=True))
 
 
@@ -136,9 +136,9 @@ def named_by_gdal(path: Path, copy: Path) -> dict[int, str]:
 
 
 def test_tables_and_arrays_have_the_codes(tmp_path: Path) -> None:
-    given, folder = scene(tmp_path), model_folder(class_codes=(7, 2, 300))
+    raster, folder = scene(tmp_path), model_folder(class_codes=(7, 2, 300))
     (tmp_path / "places.csv").write_text(f"x,y\n{CORNER[0] + 55},{CORNER[1] - 55}\n{CORNER[0] - 900},{CORNER[1]}\n")
-    predict_at(folder, given, tmp_path / "places.csv", tmp_path / "found.csv", execution=QUIET)
+    predict_at(folder, raster, tmp_path / "places.csv", tmp_path / "found.csv", execution=QUIET)
     with (tmp_path / "found.csv").open() as file:
         here, outside = csv.DictReader(file)
     codes = {"dry": "7", "wet": "2", "bare": "300"}
@@ -164,7 +164,7 @@ def test_a_stac_item_has_the_codes() -> None:
     pytest.importorskip("pystac")
     task_spec = TaskSpec(num_outputs=3, class_names=("dry", "wet", "bare"), class_codes=(7, 2, 300))
     classes = _output(task_spec).classes
-    assert classes is not None and [(each.value, each.name) for each in classes] == [
+    assert classes is not None and [(item.value, item.name) for item in classes] == [
         (7, "dry"),
         (2, "wet"),
         (300, "bare"),

@@ -47,8 +47,8 @@ def test_the_seal_of_the_model_is_printed_first(tmp_path: Path, capsys: pytest.C
     assert predict("--raster", path, "--sensor", "sentinel2", "-o", tmp_path / "map.tif") == 0
     seal = seal_at(model_folder())
     assert capsys.readouterr().out.startswith(f"model {model_folder()}: sealed as {seal}\n")
-    with rasterio.open(tmp_path / "map.tif") as found:
-        assert found.tags()["model_seal"] == seal
+    with rasterio.open(tmp_path / "map.tif") as file:
+        assert file.tags()["model_seal"] == seal
 
 
 def test_a_model_with_a_broken_seal_predicts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,11 +93,11 @@ def test_a_model_knows_the_channels_it_was_trained_on(tmp_path: Path, capsys: py
     assert "'DEM' is not a known sensor" in capsys.readouterr().err
 
 
-def test_answers_at_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predictions_at_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "places.csv").write_text(f"x,y\n{CORNER[0] + 45},{CORNER[1] - 45}\n0,0\n")
-    given = scene(tmp_path, 14, 14)
+    raster = scene(tmp_path, 14, 14)
     code = predict(
-        *("--raster", given["path"], "--sensor", "sentinel2"),
+        *("--raster", raster["path"], "--sensor", "sentinel2"),
         *("--at", tmp_path / "places.csv", "-o", tmp_path / "out.csv"),
     )
     assert code == 0
@@ -128,7 +128,10 @@ def test_answers_at_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (("--raster", "scene0.tif", "--sensor", "sentinl2"), "did you mean sentinel2"),
         (("--points", "a.laz", "--at", "none.csv"), "--at is for rasters only"),
         (("--raster", "scene0.tif", "--max-points", "9"), "--max-points is for a point cloud (--points) only"),
-        (("--raster", "scene0.tif", "--ask-every", "1"), "--decode-every is for a point cloud (--points) only"),
+        (
+            ("--raster", "scene0.tif", "--ask-every", "1"),  # old name
+            "--decode-every is for a point cloud (--points) only",
+        ),
         (
             ("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "a.csv", "--layers", "attention"),
             "for maps only",
@@ -147,9 +150,9 @@ def test_mistakes_are_explained(
     before = Path("scene0.tif").read_bytes()
     assert predict("-o", "map.tif", *arguments) == 2
     assert Path("scene0.tif").read_bytes() == before
-    found = capsys.readouterr().err
-    assert found.startswith("error: ")
-    assert message in found
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ")
+    assert message in printed
     assert not Path("map.tif.parts").exists()
 
 
@@ -179,9 +182,9 @@ def test_errors_speak_of_options(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_raster_is_placed_by_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = without_crs(tmp_path / "bare.tif", values(9, 9, 1))
-    given = scene(tmp_path, 9, 9)["path"]
+    raster = scene(tmp_path, 9, 9)["path"]
     sentinel2 = ("--sensor", "sentinel2")
-    arguments = ("--raster", given, *sentinel2, "--raster", path, *sentinel2, "--crs", "EPSG:32631")
+    arguments = ("--raster", raster, *sentinel2, "--raster", path, *sentinel2, "--crs", "EPSG:32631")
     assert predict(*arguments, "-o", tmp_path / "map.tif") == 0
     assert "bare.tif: sentinel2 B02" in capsys.readouterr().out
 
@@ -196,7 +199,7 @@ def test_options_without_a_raster(arguments: tuple[str, ...], capsys: pytest.Cap
 
 @pytest.mark.realdata
 def test_a_flood_chip(tmp_path: Path) -> None:
-    """Sentinel-1 and Sentinel-2 of Sen1Floods11, in degrees, with the bands as a list and as the file says."""
+    """Sentinel-1 and Sentinel-2 of Sen1Floods11, in degrees, with bands as a list and as the file has them."""
     chips = data_folder("sen1floods11") / "v1.1/data/flood_events/HandLabeled"
     name = "Spain_7370579"
     folder = model_folder(rope_scale_m=640.0, atoms_per_latent=4000)
@@ -209,10 +212,10 @@ def test_a_flood_chip(tmp_path: Path) -> None:
         ]
     )
     assert code == 0
-    with rasterio.open(tmp_path / "map.tif") as found, rasterio.open(chips / f"S1Hand/{name}_S1Hand.tif") as radar:
-        assert found.crs == radar.crs
-        np.testing.assert_allclose(found.bounds, radar.bounds, atol=2e-3)
-        assert (found.read() < 3).mean() > 0.95  # at the far edges a pixel reaches beyond the chip
+    with rasterio.open(tmp_path / "map.tif") as file, rasterio.open(chips / f"S1Hand/{name}_S1Hand.tif") as radar:
+        assert file.crs == radar.crs
+        np.testing.assert_allclose(file.bounds, radar.bounds, atol=2e-3)
+        assert (file.read() < 3).mean() > 0.95  # at the far edges a pixel reaches beyond the chip
 
 
 HOSTILE = ("\x1b]0;owned\x07\x1b[2J", "=cmd|' /C calc'!A0", "-2+3", "\u202egnp.exe\x9b31m")
@@ -222,9 +225,9 @@ def test_names_cannot_command_terminals_or_spreadsheets(tmp_path: Path, capsys: 
     """Class names, scene names and file names are printed without control characters; formulas in tables are text."""
     settings = {**SMALL, "class_names": HOSTILE, "num_outputs": len(HOSTILE)}
     aio.create_model("atomizer_io_tiny", **settings).save_pretrained(tmp_path / "model")
-    given = scene(tmp_path, 14, 14)
+    files = scene(tmp_path, 14, 14)
     raster = tmp_path / "\x1b[31mscene.tif"
-    Path(given["path"]).rename(raster)
+    Path(files["path"]).rename(raster)
     places = f"x,y,id,-height\n{CORNER[0] + 45},{CORNER[1] - 45},+SUM(A1),-3.5e2\n"
     (tmp_path / "places.csv").write_text(places)
     (tmp_path / "scenes.csv").write_text(f"scene,path,sensor\n\x1b[32mone,{raster.name},sentinel2\n")
@@ -238,9 +241,9 @@ def test_names_cannot_command_terminals_or_spreadsheets(tmp_path: Path, capsys: 
     assert main([*words, "--list", str(tmp_path / "scenes.csv"), "-o", str(tmp_path / "maps")]) == 1
     assert main([*words, "--raster", str(tmp_path / "\x1b[1mnone.tif"), "-o", str(tmp_path / "b.tif")]) == 2
     assert main(["info", str(tmp_path / "model")]) == 0
-    said = capsys.readouterr()
-    assert "scene.tif" in said.out and "calc" in said.out and "one" in said.err and "two" in said.err
-    for text in (said.out, said.err):
+    printed = capsys.readouterr()
+    assert "scene.tif" in printed.out and "calc" in printed.out and "one" in printed.err and "two" in printed.err
+    for text in (printed.out, printed.err):
         assert all(letter.isprintable() or letter in "\n\t" for letter in text), ascii(text)
     areas = [row.split(",")[0] for row in (tmp_path / "map.areas.csv").read_text().splitlines()[1:]]
     assert areas[1:3] == ["'=cmd|' /C calc'!A0", "'-2+3"]

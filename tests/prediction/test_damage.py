@@ -25,7 +25,7 @@ from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.points import predict_points
 from atomizer_io.prediction.rasters import predict_raster
-from chips import model_folder, quantity_folder, scene
+from chips import model_folder, regression_folder, scene
 from processes import command, exit_code, start
 from scenes import SMALL
 
@@ -49,20 +49,20 @@ class Breaks:
             yield task, function(task)
 
 
-def raster(given: dict, output: Path, strategy: str = "dense", layers: Sequence[str] = (), **how):
+def raster(source: dict, output: Path, strategy: str = "dense", layers: Sequence[str] = (), **how):
     chosen = {"windows": Windows(120), "decoding": Decoding(strategy), "execution": Execution(progress=False, **how)}
-    return predict_raster(model_folder(), given, output, layers=layers, **chosen)
+    return predict_raster(model_folder(), source, output, layers=layers, **chosen)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def unfinished(folder: Path, given: dict, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+def unfinished(folder: Path, source: dict, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """Real folders of parts: killed while windows were computed, and while the finished files were moved."""
     (folder / "half").mkdir(parents=True)
     with pytest.raises(Killed):
-        raster(given, folder / "half" / "map.tif", engine=Breaks(5, Killed()))
+        raster(source, folder / "half" / "map.tif", engine=Breaks(5, Killed()))
     (folder / "late").mkdir()
     real, moved = os.replace, []
 
@@ -75,21 +75,21 @@ def unfinished(folder: Path, given: dict, monkeypatch: pytest.MonkeyPatch) -> di
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(os, "replace", replace)
-        raster(given, folder / "late" / "map.tif")
+        raster(source, folder / "late" / "map.tif")
     return {"half": folder / "half", "late": folder / "late"}
 
 
 def mutate(folder: Path, rng: random.Random) -> str:
     """Damage one file, or two."""
     files = sorted(path for path in folder.iterdir() if path.name != "lock")
-    victim, other = rng.sample(files, 2)
+    victim, second = rng.sample(files, 2)
     data = bytearray(victim.read_bytes())
     kind = rng.choice(["cut", "flip", "delete", "swap", "garbage", "empty", "link", "folder", "longer"])
     if kind == "swap":
         victim.rename(folder / "between")
-        other.rename(victim)
-        (folder / "between").rename(other)
-        return f"{kind} {victim.name} {other.name}"
+        second.rename(victim)
+        (folder / "between").rename(second)
+        return f"{kind} {victim.name} {second.name}"
     victim.unlink()
     if kind == "cut":
         victim.write_bytes(data[: rng.randrange(max(1, len(data)))])
@@ -103,7 +103,7 @@ def mutate(folder: Path, rng: random.Random) -> str:
     elif kind == "longer":
         victim.write_bytes(bytes(data) + b"\0" * 7)
     elif kind == "link":
-        victim.symlink_to(other)
+        victim.symlink_to(second)
     elif kind == "folder":
         victim.mkdir()
         (victim / "inside").write_text("something")
@@ -138,13 +138,13 @@ def check_mutations(
 
 @pytest.mark.parametrize("state", ["half", "late"])
 def test_a_damaged_folder_of_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
-    given = scene(tmp_path, 30, 20)
+    source = scene(tmp_path, 30, 20)
     (tmp_path / "whole").mkdir()
-    raster(given, tmp_path / "whole" / "map.tif")
-    folders = unfinished(tmp_path / "states", given, monkeypatch)
+    raster(source, tmp_path / "whole" / "map.tif")
+    folders = unfinished(tmp_path / "states", source, monkeypatch)
     check_mutations(
         folders[state],
-        lambda place: raster(given, place / "map.tif", resume=True),
+        lambda place: raster(source, place / "map.tif", resume=True),
         contents(tmp_path / "whole"),
         tmp_path,
         range(30),
@@ -155,10 +155,10 @@ def cloud(path: Path) -> Path:
     rng = np.random.default_rng(0)
     header = laspy.LasHeader(version="1.4", point_format=6)
     header.scales = np.full(3, 0.01)
-    found = laspy.LasData(header)
-    found.x, found.y, found.z = rng.uniform(0, 50, 400), rng.uniform(0, 30, 400), rng.uniform(100, 120, 400)
-    found.number_of_returns = found.return_number = np.ones(400, np.uint8)
-    found.write(path)
+    points = laspy.LasData(header)
+    points.x, points.y, points.z = rng.uniform(0, 50, 400), rng.uniform(0, 30, 400), rng.uniform(100, 120, 400)
+    points.number_of_returns = points.return_number = np.ones(400, np.uint8)
+    points.write(path)
     return path
 
 
@@ -189,7 +189,7 @@ def test_a_damaged_folder_of_a_cloud(tmp_path: Path, classes_of_points: Path) ->
     check_mutations(tmp_path / "state", again, contents(tmp_path / "whole"), tmp_path, range(30))
 
 
-def test_answers_of_another_cloud_s_parts(tmp_path: Path, classes_of_points: Path) -> None:
+def test_predictions_of_another_point_cloud_s_parts(tmp_path: Path, classes_of_points: Path) -> None:
     """Parts of a prediction with other options are not mistaken for one's own."""
     points, how = (
         cloud(tmp_path / "in.las"),
@@ -210,45 +210,45 @@ def test_answers_of_another_cloud_s_parts(tmp_path: Path, classes_of_points: Pat
         if path.suffix in (".bin", ".npy"):
             shutil.copy(path, tmp_path / "own.las.parts" / path.name)
     with pytest.warns(UserWarning, match="computed again"):
-        found = predict_points(
+        product = predict_points(
             classes_of_points,
             points,
             tmp_path / "own.las",
             decoding=Decoding(cost=Cost(neighbors=2)),
             **{**how, "execution": Execution(resume=True, progress=False)},
         )
-    assert found.path.read_bytes() == whole.path.read_bytes()
+    assert product.path.read_bytes() == whole.path.read_bytes()
 
 
 def test_a_planted_list_of_files_moves_nothing_elsewhere(tmp_path: Path) -> None:
-    given, precious = scene(tmp_path, 20, 20), tmp_path / "precious.txt"
-    raster(given, tmp_path / "whole.tif")
+    source, precious = scene(tmp_path, 20, 20), tmp_path / "precious.txt"
+    raster(source, tmp_path / "whole.tif")
     precious.write_text("precious")
     with pytest.raises(Killed):
-        raster(given, tmp_path / "map.tif", engine=Breaks(2, Killed()))
+        raster(source, tmp_path / "map.tif", engine=Breaks(2, Killed()))
     folder = tmp_path / "map.tif.parts"
     (folder / "x.bin").write_text("planted")
     planted = {"files": {"x.bin": str(precious)}, "summary": {"files": {}, "hectares": {}, "mean": None}}
     (folder / "finished.json").write_text(json.dumps(planted))
     with pytest.warns(UserWarning, match=r"finished\.json is damaged"):
-        raster(given, tmp_path / "map.tif", resume=True)
+        raster(source, tmp_path / "map.tif", resume=True)
     assert precious.read_text() == "precious"
     assert (tmp_path / "map.tif").read_bytes() == (tmp_path / "whole.tif").read_bytes()
 
 
 def test_links_in_the_folder_lead_nowhere(tmp_path: Path) -> None:
     """Not even those that have the name of a file that is about to be written."""
-    given, precious = scene(tmp_path, 20, 20), tmp_path / "precious.txt"
+    source, precious = scene(tmp_path, 20, 20), tmp_path / "precious.txt"
     precious.write_text("precious")
     with pytest.raises(Killed):
-        raster(given, tmp_path / "map.tif", engine=Breaks(2, Killed()))
+        raster(source, tmp_path / "map.tif", engine=Breaks(2, Killed()))
     folder = tmp_path / "map.tif.parts"
     names = [
         "plan.json.new",
         "finished.json.new",
         "map.tif",
         "map.tif.plain",
-        "picture.png",
+        "preview.png",
         "areas.json",
         "decoded.txt",
     ]
@@ -258,12 +258,12 @@ def test_links_in_the_folder_lead_nowhere(tmp_path: Path) -> None:
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(precious)
     with pytest.warns(UserWarning, match="is damaged"):
-        raster(given, tmp_path / "map.tif", resume=True)
+        raster(source, tmp_path / "map.tif", resume=True)
     assert precious.read_text() == "precious"
 
 
 def test_only_damaged_parts_are_computed_anew(tmp_path: Path) -> None:
-    given, output, seen = scene(tmp_path, 30, 20), tmp_path / "map.tif", []
+    source, output, seen = scene(tmp_path, 30, 20), tmp_path / "map.tif", []
 
     class Counts:
         def run(self, function, tasks):
@@ -272,13 +272,13 @@ def test_only_damaged_parts_are_computed_anew(tmp_path: Path) -> None:
                 yield task, function(task)
 
     with pytest.raises(Killed):
-        raster(given, output, engine=Breaks(5, Killed()))
+        raster(source, output, engine=Breaks(5, Killed()))
     windows = sorted((tmp_path / "map.tif.parts").glob("window-*"))
     data = bytearray(windows[0].read_bytes())
     data[len(data) // 2] ^= 1
     windows[0].write_bytes(data)
     with pytest.warns(UserWarning, match=f"{windows[0].name} is damaged") as notes:
-        product = raster(given, output, resume=True, engine=Counts())
+        product = raster(source, output, resume=True, engine=Counts())
     assert sum("damaged" in str(note.message) for note in notes) == 1
     assert windows[0].stem in seen
     assert len(seen) == product.windows - 4
@@ -303,12 +303,12 @@ def test_checksums_need_little_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"inputs": 1}', "[" * 100_000, "\0\1"])
 def test_a_damaged_plan(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
-    given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
+    source, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
     with pytest.raises(Killed):
-        raster(given, output, engine=Breaks(2, Killed()))
+        raster(source, output, engine=Breaks(2, Killed()))
     (tmp_path / "map.tif.parts" / "plan.json").write_text(content)
     line = ["predict", "--quiet", "--workers", "0", "--model", str(model_folder()), "--window", "120"]
-    line += ["--raster", str(given["path"]), "--sensor", "sentinel2", "-o", str(output)]
+    line += ["--raster", str(source["path"]), "--sensor", "sentinel2", "-o", str(output)]
     assert main([*line, "--resume"]) == 2
     assert "plan.json is damaged or missing" in capsys.readouterr().err
     assert main(line) == 2
@@ -317,31 +317,31 @@ def test_a_damaged_plan(tmp_path: Path, content: str, capsys: pytest.CaptureFixt
 
 
 def test_an_error_before_the_first_window_leaves_nothing(tmp_path: Path) -> None:
-    given, output = scene(tmp_path, 20, 20), tmp_path / "new" / "folder" / "map.tif"
+    source, output = scene(tmp_path, 20, 20), tmp_path / "new" / "folder" / "map.tif"
     with pytest.raises(AtomizerError, match="broken"):
-        raster(given, output, engine=Breaks(0, AtomizerError("broken")))
+        raster(source, output, engine=Breaks(0, AtomizerError("broken")))
     assert not (tmp_path / "new").exists()
-    predict_raster(quantity_folder(), given, output, windows=Windows(120), execution=Execution(progress=False))
+    predict_raster(regression_folder(), source, output, windows=Windows(120), execution=Execution(progress=False))
     assert output.exists()
 
 
-def test_an_error_after_the_first_window_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
+def test_an_error_after_the_first_window_names_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
     with pytest.raises(AtomizerError, match="broken") as caught:
-        raster(given, output, engine=Breaks(2, AtomizerError("broken")))
+        raster(source, output, engine=Breaks(2, AtomizerError("broken")))
     assert "map.tif.parts keeps the finished parts: --resume continues, --overwrite" in caught.value.__notes__[0]
-    line = ["predict", "--model", str(quantity_folder()), "--raster", str(given["path"]), "--sensor", "sentinel2"]
+    line = ["predict", "--model", str(regression_folder()), "--raster", str(source["path"]), "--sensor", "sentinel2"]
     assert main([*line, "-o", str(output)]) == 2
-    found = capsys.readouterr().err
-    assert f"unfinished prediction of {time.strftime('%Y-')}" in found
-    assert f"with the model {model_folder()}" in found
-    assert "--resume continues" in found
-    assert "--overwrite starts again" in found
+    printed = capsys.readouterr().err
+    assert f"unfinished prediction of {time.strftime('%Y-')}" in printed
+    assert f"with the model {model_folder()}" in printed
+    assert "--resume continues" in printed
+    assert "--overwrite starts again" in printed
     with pytest.raises(ConfigError, match="model was"):
         predict_raster(
-            quantity_folder(), given, output, windows=Windows(120), execution=Execution(resume=True, progress=False)
+            regression_folder(), source, output, windows=Windows(120), execution=Execution(resume=True, progress=False)
         )
-    assert raster(given, output, resume=True).path == output
+    assert raster(source, output, resume=True).path == output
 
 
 def test_existing_files_are_refused_before_the_model_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,14 +349,14 @@ def test_existing_files_are_refused_before_the_model_is_loaded(tmp_path: Path, m
         raise AssertionError("the model was loaded")
 
     monkeypatch.setattr(storage, "load", refuse)
-    given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
+    source, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
 
     def wrong(match: str, path: Path = output, **how: object) -> None:
         with pytest.raises(AtomizerError, match=match):
-            predict_raster(tmp_path, given, path, **how)
+            predict_raster(tmp_path, source, path, **how)
 
-    wrong("is an input of the prediction", given["path"], execution=Execution(overwrite=True))
-    (tmp_path / "map.png").write_text("a picture")
+    wrong("is an input of the prediction", source["path"], execution=Execution(overwrite=True))
+    (tmp_path / "map.png").write_text("a preview")
     wrong(r"map\.png exists: --overwrite replaces it")
     (tmp_path / "map.png").unlink()
     output.mkdir()
@@ -365,21 +365,21 @@ def test_existing_files_are_refused_before_the_model_is_loaded(tmp_path: Path, m
     output.write_text("a map")
     wrong(r"map\.tif exists: --overwrite replaces it")
     with pytest.raises(ConfigError, match=r"out\.csv exists"):
-        (tmp_path / "out.csv").write_text("answers")
+        (tmp_path / "out.csv").write_text("predictions")
         from atomizer_io.prediction.at_positions import predict_at
 
-        predict_at(tmp_path, given, tmp_path / "places.csv", tmp_path / "out.csv")
+        predict_at(tmp_path, source, tmp_path / "places.csv", tmp_path / "out.csv")
     with pytest.raises(ConfigError, match=r"out\.las exists"):
         (tmp_path / "out.las").write_text("points")
         predict_points(tmp_path, tmp_path / "in.las", tmp_path / "out.las")
 
 
 def test_an_impossible_map_is_refused_before_any_work(tmp_path: Path) -> None:
-    given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
+    source, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
 
     def wrong(match: str, **how: object) -> None:
         with pytest.raises(AtomizerError, match=match):
-            predict_raster(model_folder(), given, output, **how)
+            predict_raster(model_folder(), source, output, **how)
 
     wrong(r"1e\+09 m would be larger than the whole of scene0.tif, which is 200 × 200 m", gsd_m=1e9)
     wrong("would be larger", gsd_m=float("inf"))
@@ -388,7 +388,7 @@ def test_an_impossible_map_is_refused_before_any_work(tmp_path: Path) -> None:
     assert not (tmp_path / "map.tif.parts").exists()
 
 
-def test_little_room_is_said_in_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_room_is_reported_in_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=12_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(ConfigError, match=r"12\.0 MB are free, but about 67\.\d MB are needed"):
@@ -403,47 +403,47 @@ def hold(output: Path, sign: Path) -> None:
 
 
 def test_one_prediction_at_a_time(tmp_path: Path) -> None:
-    given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
-    other, sign = start(hold, output, tmp_path / "held"), tmp_path / "held"
+    source, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
+    second, sign = start(hold, output, tmp_path / "held"), tmp_path / "held"
     try:
         while not sign.exists():
-            assert other.is_alive()
+            assert second.is_alive()
             time.sleep(0.01)
         for how in ({"overwrite": True}, {"resume": True}, {}):
-            with pytest.raises(ConfigError, match=rf"another prediction is writing .*\(process {other.pid} on "):
-                raster(given, output, **how)
+            with pytest.raises(ConfigError, match=rf"another prediction is writing .*\(process {second.pid} on "):
+                raster(source, output, **how)
     finally:
-        other.kill()
-        other.join()
+        second.kill()
+        second.join()
     assert (tmp_path / "map.tif.parts" / "lock").exists(), "of a process that is dead"
-    assert raster(given, output).path.exists()
+    assert raster(source, output).path.exists()
     assert not (tmp_path / "map.tif.parts").exists()
 
 
 def test_one_of_two_wins(tmp_path: Path) -> None:
-    """Both replace the map at the same time; it is the map of one of them, and the other says why it has none."""
-    given, output = scene(tmp_path, 40, 40), tmp_path / "map.tif"
+    """Both replace the map at the same time; it is the map of one of them, and the other reports why it has none."""
+    source, output = scene(tmp_path, 40, 40), tmp_path / "map.tif"
     output.write_text("an old map")
     words = ["predict", "--quiet", "--workers", "0", "--model", str(model_folder()), "--overwrite", "--window", "120"]
-    words += ["--raster", str(given["path"]), "--sensor", "sentinel2", "-o", str(output)]
+    words += ["--raster", str(source["path"]), "--sensor", "sentinel2", "-o", str(output)]
     errors = [tmp_path / f"errors-{number}" for number in range(2)]
     runs = [start(command, tuple(words), errors=path) for path in errors]
-    codes, said = [exit_code(run) for run in runs], [path.read_text() for path in errors]
-    assert 0 in codes, said
-    for code, text in zip(codes, said, strict=True):
+    codes, messages = [exit_code(run) for run in runs], [path.read_text() for path in errors]
+    assert 0 in codes, messages
+    for code, text in zip(codes, messages, strict=True):
         assert code == 0 or "another prediction is writing" in text
-    raster(given, tmp_path / "whole.tif")
+    raster(source, tmp_path / "whole.tif")
     assert output.read_bytes() == (tmp_path / "whole.tif").read_bytes()
 
 
-def test_how_many_positions_were_asked(tmp_path: Path) -> None:
+def test_how_many_positions_were_decoded(tmp_path: Path) -> None:
     """The same after an interruption as without."""
-    given = scene(tmp_path, 30, 20)
-    dense = raster(given, tmp_path / "dense.tif")
+    source = scene(tmp_path, 30, 20)
+    dense = raster(source, tmp_path / "dense.tif")
     assert dense.decoded == dense.positions == dense.windows * 12 * 12
-    few = raster(given, tmp_path / "few.tif", strategy="quadtree")
+    few = raster(source, tmp_path / "few.tif", strategy="quadtree")
     assert few.decoded is not None
     assert 0 < few.decoded <= few.positions
     with pytest.raises(Killed):
-        raster(given, tmp_path / "map.tif", strategy="quadtree", engine=Breaks(5, Killed()))
-    assert raster(given, tmp_path / "map.tif", strategy="quadtree", resume=True).decoded == few.decoded
+        raster(source, tmp_path / "map.tif", strategy="quadtree", engine=Breaks(5, Killed()))
+    assert raster(source, tmp_path / "map.tif", strategy="quadtree", resume=True).decoded == few.decoded

@@ -72,7 +72,7 @@ def test_a_process_that_dies() -> None:
 def test_no_scheduler_there(monkeypatch: pytest.MonkeyPatch) -> None:
     from distributed import Client
 
-    with pytest.raises(ConfigError, match="no Dask scheduler answers at tcp://"):
+    with pytest.raises(ConfigError, match="no Dask scheduler responds at tcp://"):
         monkeypatch.setattr("atomizer_io.prediction.engines.TIMEOUT_S", 1)
         list(Dask("tcp://127.0.0.1:1").run(twice, range(3)))
     with pytest.raises(ValueError):
@@ -84,24 +84,24 @@ def test_a_dask_worker_that_is_killed_loses_nothing(cluster: Any) -> None:
 
     with Client(cluster.scheduler_address, set_as_default=False) as client:
         victim = min(client.run(os.getpid).values())
-    found = []
+    results = []
     for number, result in Dask(cluster.scheduler_address).run(slowly, range(30)):
-        found.append((number, result))
-        if len(found) == 4:
+        results.append((number, result))
+        if len(results) == 4:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
-    assert sorted(found) == [(i, i) for i in range(30)]
+    assert sorted(results) == [(i, i) for i in range(30)]
 
 
 def test_the_same_bytes_from_every_engine(tmp_path: Path, cluster: Any) -> None:
-    given = scene(tmp_path, 30, 30)
+    raster = scene(tmp_path, 30, 30)
     engines = {"here": ThisProcess(), "processes": Processes(2), "dask": Dask(cluster.scheduler_address)}
     layers = ("probabilities", "confidence", "attention")
     kinds = {}
     for name, one in engines.items():
         product = predict_raster(
             model_folder(),
-            given,
+            raster,
             tmp_path / f"{name}.tif",
             layers=layers,
             windows=Windows(120),
@@ -111,12 +111,12 @@ def test_the_same_bytes_from_every_engine(tmp_path: Path, cluster: Any) -> None:
     assert kinds["here"] == kinds["processes"] == kinds["dask"]
     assert set(kinds["here"]) == {
         *(f"{layer}.tif" for layer in ("map", *layers)),
-        *("areas.json", "areas.csv", "map.aux.xml", "picture.png"),
+        *("areas.json", "areas.csv", "map.aux.xml", "preview.png"),
     }
 
 
 def test_a_cluster_of_its_own() -> None:
     import dask
 
-    with dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}):  # as it is unless someone asks
+    with dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}):  # as it is by default
         assert sorted(Dask(workers=1).run(twice, range(3))) == [(0, 0), (1, 2), (2, 4)]

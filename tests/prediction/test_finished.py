@@ -40,11 +40,11 @@ def write_points(path: Path) -> None:
     laspy = pytest.importorskip("laspy")
     header = laspy.LasHeader(version="1.4", point_format=6)
     header.scales = np.full(3, 0.01)
-    found = laspy.LasData(header)
-    found.x, found.y, found.z = np.random.default_rng(0).uniform(0, 30, (3, 60))
-    found.number_of_returns = found.return_number = np.ones(60, np.uint8)
+    cloud = laspy.LasData(header)
+    cloud.x, cloud.y, cloud.z = np.random.default_rng(0).uniform(0, 30, (3, 60))
+    cloud.number_of_returns = cloud.return_number = np.ones(60, np.uint8)
     path.parent.mkdir()
-    found.write(path)
+    cloud.write(path)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -105,7 +105,7 @@ def test_a_point_cloud_that_was_cut_off_is_computed_again(tmp_path: Path, damage
 
 
 def test_a_map_is_on_the_disk_before_its_parts_are_removed(tmp_path: Path, disk: Disk) -> None:
-    given, output = scene(tmp_path), tmp_path / "new" / "folder" / "map.tif"
-    aio.predict_raster(model_folder(), given, output, execution=aio.Execution(progress=False))
+    raster, output = scene(tmp_path), tmp_path / "new" / "folder" / "map.tif"
+    aio.predict_raster(model_folder(), raster, output, execution=aio.Execution(progress=False))
     assert output.exists() and disk.named and not disk.unsafe()
     assert not output.with_name("map.tif.parts").exists()

@@ -13,6 +13,7 @@ import rasterio
 from rasterio.control import GroundControlPoint
 
 from atomizer_io.cli import main
+from atomizer_io.data.misfits import Image, misfits
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
@@ -33,16 +34,16 @@ def reflectances(seed: int = 0, side: int = SIDE) -> np.ndarray:
 
 def noted(folder: Path, *rasters: Any, model: Path | None = None) -> list[str]:
     """The warnings of a prediction."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        given = [raster if isinstance(raster, dict) else {"path": raster, "sensor": "sentinel2"} for raster in rasters]
+        inputs = [raster if isinstance(raster, dict) else {"path": raster, "sensor": "sentinel2"} for raster in rasters]
         predict_raster(
             model or model_folder(channels=TRAINED),
-            given,
+            inputs,
             folder / "map.tif",
             execution=Execution(progress=False, overwrite=True),
         )
-    return [str(warning.message) for warning in found if warning.category is UserWarning]
+    return [str(warning.message) for warning in caught if warning.category is UserWarning]
 
 
 def test_a_sound_scene_has_no_warning(tmp_path: Path) -> None:
@@ -123,9 +124,24 @@ def test_the_offset_of_sentinel_2(tmp_path: Path) -> None:
     bands = [
         write(tmp_path / f"{name}.tif", array[i : i + 1].astype(np.uint16), names=None) for i, name in enumerate(NAMES)
     ]
-    given = [{"path": path, "sensor": "sentinel2", "bands": [path.stem]} for path in bands]
-    (text,) = noted(tmp_path, *given)
+    inputs = [{"path": path, "sensor": "sentinel2", "bands": [path.stem]} for path in bands]
+    (text,) = noted(tmp_path, *inputs)
     assert text.startswith("B08.tif has hardly a value below 1")
+
+
+@pytest.mark.parametrize("names", [("B02", "B03", "B04", "B08"), ("B02", "B03", "B04", "B08", "B11", "B12")])
+def test_a_desert_has_no_offset(names: tuple[str, ...]) -> None:
+    """Bright sand with a few shadows and streets, as around Abu Dhabi, is no scene of a later processing baseline."""
+    rng = np.random.default_rng(0)
+    sand = {"B02": 2200, "B03": 2500, "B04": 3000, "B08": 3300, "B11": 3970, "B12": 3170}
+    street = {"B02": 1250, "B03": 1090, "B04": 1000, "B08": 1500, "B11": 1300, "B12": 900}
+    channels = [SENTINEL2[name] for name in names]
+    paved = rng.random(40_000) < 0.02
+    levels_CP = np.array([np.where(paved, street[name], sand[name]) for name in names])
+    values_CP = levels_CP * np.exp(0.06 * rng.standard_normal(levels_CP.shape))
+    known = {(channel.sensor, channel.name): channel for channel in channels}
+    assert misfits([Image("desert.tif", values_CP, channels)], known) == {}
+    assert "offset" in misfits([Image("coast.tif", values_CP * (1 - 0.9 * paved) / 3 + 1000, channels)], known)
 
 
 def test_values_far_from_the_training_data(tmp_path: Path) -> None:
@@ -173,10 +189,10 @@ def test_the_same_raster_twice_and_two_of_one_date(tmp_path: Path) -> None:
     copy = Path(shutil.copy(one, tmp_path / "b.tif"))
     (text,) = noted(tmp_path, one, copy)
     assert text.startswith("a.tif and b.tif hold the same values")
-    other = write(tmp_path / "c.tif", reflectances(1).astype(np.uint16))
-    dated = [{"path": path, "sensor": "sentinel2", "date": "2021-07-04"} for path in (one, other)]
+    later = write(tmp_path / "c.tif", reflectances(1).astype(np.uint16))
+    dated = [{"path": path, "sensor": "sentinel2", "date": "2021-07-04"} for path in (one, later)]
     (text,) = noted(tmp_path, *dated)
-    assert text.startswith("a.tif and c.tif are of the same sensor, place and date (2021-07-04)")
+    assert text.startswith("a.tif and c.tif are of the same sensor, area and date (2021-07-04)")
     assert noted(tmp_path, dated[0], {**dated[1], "date": "2021-07-05"}) == []
     parts = [{"path": one, "sensor": "sentinel2", "bands": names} for names in (["B02", "-", "-"], ["-", "B03", "B08"])]
     assert noted(tmp_path, *parts) == []

@@ -20,7 +20,7 @@ WRONG: list[tuple[str, Callable[[], Any]]] = [
         lambda: aio.PointCloudWindows(stride_m=60.0),
     ),
     ("max_points must be a whole number of at least 1, got 0", lambda: aio.Cost(max_points=0)),
-    ("ask_every_m must be a positive number of metres, got 0", lambda: aio.PointCloudWindows(ask_every_m=0)),
+    ("decode_every_m must be a positive number of metres, got 0", lambda: aio.PointCloudWindows(decode_every_m=0)),
     ("decode 'x' is not known; use dense, quadtree, zone-probe, sketch", lambda: aio.Decoding("x")),
     ("decode 'calibrated' is not known", lambda: aio.Decoding("calibrated")),
     ("alpha must lie between 0 and 1, got 1", lambda: aio.Decoding(alpha=1.0)),
@@ -39,7 +39,7 @@ def test_what_is_left_out_has_its_usual_value() -> None:
     assert aio.PointCloudWindows(20.0) == aio.PointCloudWindows(20.0, 10.0)
     assert aio.Decoding("zone_probe") == aio.Decoding("zone-probe")
     assert aio.Decoding() == aio.Decoding("dense") and aio.Decoding(alpha=0.1).strategy == "calibrated"
-    told = list[str]()
-    aio.Execution(tell=told.append).say("a line")
-    aio.Execution().say("nobody listens")
-    assert told == ["a line"]
+    lines = list[str]()
+    aio.Execution(log=lines.append).report("a line")
+    aio.Execution().report("there is no log")
+    assert lines == ["a line"]

@@ -30,7 +30,7 @@ class Killed(BaseException):
 
 
 def run(
-    given: dict,
+    raster: dict,
     output: Path,
     windows: Windows = WINDOWS,
     decoding: Decoding = DENSE,
@@ -38,7 +38,7 @@ def run(
     **how,
 ):
     chosen = {"windows": windows, "decoding": decoding, "layers": layers}
-    return predict_raster(model_folder(), given, output, **chosen, execution=Execution(progress=False, **how))
+    return predict_raster(model_folder(), raster, output, **chosen, execution=Execution(progress=False, **how))
 
 
 def contents(folder: Path, stem: str) -> dict[str, bytes]:
@@ -51,9 +51,9 @@ def renamed(files: dict[str, bytes], old: str, new: str) -> dict[str, bytes]:
 
 def test_killed_ten_times(tmp_path: Path) -> None:
     """By SIGKILL, whenever it comes."""
-    given = scene(tmp_path, 50, 50)
+    raster = scene(tmp_path, 50, 50)
     began = time.monotonic()
-    run(given, tmp_path / "whole.tif")
+    run(raster, tmp_path / "whole.tif")
     usual, rng, killed = time.monotonic() - began, random.Random(3), 0
     for _ in range(10):
         with warnings.catch_warnings():
@@ -61,7 +61,7 @@ def test_killed_ten_times(tmp_path: Path) -> None:
             child = os.fork()
         if not child:
             try:
-                run(given, tmp_path / "map.tif", resume=True)
+                run(raster, tmp_path / "map.tif", resume=True)
             finally:
                 os._exit(0)
         time.sleep(rng.uniform(0.02, 0.4) * usual)
@@ -72,15 +72,15 @@ def test_killed_ten_times(tmp_path: Path) -> None:
         assert not list(tmp_path.glob("map.*.tif")), "nothing is there before all is"
     assert killed > 2
     if not (tmp_path / "map.tif").exists() or (tmp_path / "map.tif.parts").exists():
-        run(given, tmp_path / "map.tif", resume=True)
+        run(raster, tmp_path / "map.tif", resume=True)
     assert renamed(contents(tmp_path, "map"), "map", "whole") == contents(tmp_path, "whole")
     assert not (tmp_path / "map.tif.parts").exists()
 
 
 def test_killed_at_each_change_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each of the moments at which a part or a file gets its name."""
-    given = scene(tmp_path, 12, 20)
-    whole = run(given, tmp_path / "whole.tif")
+    raster = scene(tmp_path, 12, 20)
+    whole = run(raster, tmp_path / "whole.tif")
     real, left = os.replace, [0]
 
     def replace(source, target) -> None:
@@ -93,10 +93,10 @@ def test_killed_at_each_change_of_the_disk(tmp_path: Path, monkeypatch: pytest.M
     for allowed in range(40):
         left[0] = allowed
         try:
-            run(given, tmp_path / "map.tif", overwrite=True)
+            run(raster, tmp_path / "map.tif", overwrite=True)
         except Killed:
             left[0] = 1000
-            again = run(given, tmp_path / "map.tif", resume=True)
+            again = run(raster, tmp_path / "map.tif", resume=True)
             assert again.hectares == whole.hectares
             assert {name: path.name for name, path in again.files.items()} == {
                 name: path.name.replace("whole", "map") for name, path in whole.files.items()
@@ -111,23 +111,23 @@ def test_killed_at_each_change_of_the_disk(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_killed_while_cleaning_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = scene(tmp_path, 12, 12)
-    whole = run(given, tmp_path / "whole.tif")
+    raster = scene(tmp_path, 12, 12)
+    whole = run(raster, tmp_path / "whole.tif")
 
     def rmtree(path: Path) -> None:
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(shutil, "rmtree", rmtree)
-        run(given, tmp_path / "map.tif")
+        run(raster, tmp_path / "map.tif")
     assert (tmp_path / "map.tif").exists()
-    assert run(given, tmp_path / "map.tif", resume=True).hectares == whole.hectares
+    assert run(raster, tmp_path / "map.tif", resume=True).hectares == whole.hectares
     assert not (tmp_path / "map.tif.parts").exists()
     with pytest.raises(ConfigError, match=r"map\.tif exists: --overwrite"):
-        run(given, tmp_path / "map.tif", resume=True)
+        run(raster, tmp_path / "map.tif", resume=True)
 
 
-def interrupted(given: dict, output: Path, after: int = 2, **how) -> None:
+def interrupted(raster: dict, output: Path, after: int = 2, **how) -> None:
     class Breaks:
         def run(self, function, tasks):
             for number, task in enumerate(tasks):
@@ -136,11 +136,11 @@ def interrupted(given: dict, output: Path, after: int = 2, **how) -> None:
                 yield task, function(task)
 
     with pytest.raises(Killed):
-        run(given, output, engine=Breaks(), **how)
+        run(raster, output, engine=Breaks(), **how)
 
 
 def test_only_what_is_missing_is_computed(tmp_path: Path) -> None:
-    given, seen = scene(tmp_path, 30, 20), []
+    raster, seen = scene(tmp_path, 30, 20), []
 
     class Counts:
         def run(self, function, tasks):
@@ -148,45 +148,45 @@ def test_only_what_is_missing_is_computed(tmp_path: Path) -> None:
                 seen.append(task.name)
                 yield task, function(task)
 
-    interrupted(given, tmp_path / "map.tif", after=5)
-    product = run(given, tmp_path / "map.tif", resume=True, engine=Counts())
+    interrupted(raster, tmp_path / "map.tif", after=5)
+    product = run(raster, tmp_path / "map.tif", resume=True, engine=Counts())
     assert len(seen) == product.windows - 5
 
 
 def test_another_plan_cannot_go_on(tmp_path: Path) -> None:
-    given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
-    interrupted(given, output)
+    raster, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
+    interrupted(raster, output)
     with pytest.raises(
         ConfigError, match=r"unfinished prediction of .* with the model .*--resume continues.*--overwrite starts again"
     ):
-        run(given, output)
+        run(raster, output)
     with pytest.raises(ConfigError, match="--layers was confidence, now it is none"):
-        run(given, output, resume=True, layers=[])
+        run(raster, output, resume=True, layers=[])
     with pytest.raises(ConfigError, match="--neighbors was not given, now it is 4; --overwrite"):
-        run(given, output, resume=True, decoding=Decoding(cost=Cost(neighbors=4)))
+        run(raster, output, resume=True, decoding=Decoding(cost=Cost(neighbors=4)))
     with pytest.raises(ConfigError, match=r"parts: --overlap was 0\.25, now it is 0\.5; --overwrite"):
-        run(given, output, resume=True, windows=Windows(120, 0.5))
+        run(raster, output, resume=True, windows=Windows(120, 0.5))
     with pytest.raises(ConfigError, match=r"--window was 120, now it is 60; --overlap was 0\.25, now it is 0\.5; --ov"):
-        run(given, output, resume=True, windows=Windows(60, 0.5))
+        run(raster, output, resume=True, windows=Windows(60, 0.5))
     with pytest.raises(ConfigError, match="raster 0 date was None, now it is 2020-02-02"):
-        run(given | {"date": "2020-02-02"}, output, resume=True)
-    os.utime(given["path"], (1, 1))
+        run(raster | {"date": "2020-02-02"}, output, resume=True)
+    os.utime(raster["path"], (1, 1))
     with pytest.raises(ConfigError, match="raster 0 time of change was"):
-        run(given, output, resume=True)
-    write(given["path"], values(20, 20, 7))
-    run(given, output, overwrite=True)
+        run(raster, output, resume=True)
+    write(raster["path"], values(20, 20, 7))
+    run(raster, output, overwrite=True)
     assert output.exists()
 
 
 def test_what_is_there_stays(tmp_path: Path) -> None:
-    given, output = scene(tmp_path, 12, 12), tmp_path / "map.tif"
+    raster, output = scene(tmp_path, 12, 12), tmp_path / "map.tif"
     output.write_text("precious")
     with pytest.raises(ConfigError, match="exists: --overwrite replaces it"):
-        run(given, output)
+        run(raster, output)
     assert output.read_text() == "precious"
-    interrupted(given, output, after=0, overwrite=True)
+    interrupted(raster, output, after=0, overwrite=True)
     assert output.read_text() == "precious", "until the new one is complete"
-    run(given, output, resume=True)
+    run(raster, output, resume=True)
     assert output.stat().st_size > 100
 
 

@@ -1,4 +1,4 @@
-"""Maps from clouds: a quantity or classes at the centres of pixels, as aligned GeoTIFFs with gaps where no point is."""
+"""Maps from point clouds: a target or classes at the centres of pixels, as aligned GeoTIFFs with gaps."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def returns(rng: np.random.Generator, side_m: float, trees: Trees) -> tuple[np.n
 
 @pytest.fixture(scope="session")
 def canopy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model that has learnt, from made-up forests of 20 m, how high the canopy is."""
+    """A small model that has learnt, from synthetic forests of 20 m, how high the canopy is."""
     torch.manual_seed(0)
     settings = {**SMALL, "depth": 1, "atoms_per_latent": 20, "rope_scale_m": 20.0, "num_outputs": 1, "dates": False}
     target = {"target_name": "canopy height", "target_unit": "m", "target_mean": 4.0, "target_std": 5.0}
@@ -71,12 +71,12 @@ def canopy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for _ in range(2):
             trees = forest(rng, 20)
             xyz, number, echoes = returns(rng, 20, trees)
-            asked = rng.uniform(0, 20, (200, 2))
-            pixels = queries_at(asked - 10, footprint_m=torch.ones(2))
+            queried = rng.uniform(0, 20, (200, 2))
+            pixels = queries_at(queried - 10, footprint_m=torch.ones(2))
             inputs.append(prepare(aio.AtomSet.from_points(xyz - [10, 10, 0], number, echoes), pixels))
-            targets.append(torch.from_numpy(canopy(asked, trees)).float())
-        answers = torch.cat(model.predict(inputs))[:, 0]
-        loss = (answers - torch.cat(targets)).square().mean() / 25
+            targets.append(torch.from_numpy(canopy(queried, trees)).float())
+        outputs = torch.cat(model.predict(inputs))[:, 0]
+        loss = (outputs - torch.cat(targets)).square().mean() / 25
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -132,23 +132,23 @@ def centres(path: Path) -> np.ndarray:
 def test_a_canopy_height_model(canopy_model: Path, tmp_path: Path) -> None:
     cloud, trees = wood(tmp_path)
     product = predict_point_cloud_map(canopy_model, cloud, tmp_path / "chm.tif", **QUICK)
-    found, where = read(product.path)[0].ravel(), centres(product.path)
+    heights, where = read(product.path)[0].ravel(), centres(product.path)
     true = canopy(where, trees)
     pond = np.linalg.norm(where - [35, 20], axis=1)
-    assert np.isnan(found[pond < 4.5]).all(), "no return within reach"
+    assert np.isnan(heights[pond < 4.5]).all(), "no return within reach"
     near = (pond > 6.5) & (where > 1).all(axis=1) & (where < 44).all(axis=1)
-    assert np.isfinite(found[near]).all()
-    assert np.corrcoef(found[near], true[near])[0, 1] > 0.85
-    assert np.sqrt(np.mean((found[near] - true[near]) ** 2)) < 0.55 * true[near].std()
+    assert np.isfinite(heights[near]).all()
+    assert np.corrcoef(heights[near], true[near])[0, 1] > 0.85
+    assert np.sqrt(np.mean((heights[near] - true[near]) ** 2)) < 0.55 * true[near].std()
     with rasterio.open(product.path) as source:
         assert source.crs.to_epsg() == 2154 and source.dtypes == ("float32",) and np.isnan(source.nodata)
         assert source.descriptions == ("canopy height",) and source.units == ("m",)
         assert source.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
         assert source.res == (1, 1) and source.shape == (45, 45)
-    assert product.mean == pytest.approx(np.nanmean(found), rel=1e-4)
+    assert product.mean == pytest.approx(np.nanmean(heights), rel=1e-4)
     assert (product.target, product.unit) == ("canopy height", "m")
     assert product.windows == 16 and product.decoded == product.positions
-    assert set(product.files) == {"map.tif", "picture.png"} and not list(tmp_path.glob("*.parts"))
+    assert set(product.files) == {"map.tif", "preview.png"} and not list(tmp_path.glob("*.parts"))
 
 
 def test_a_return_at_the_centre_of_a_pixel_does_not_decide_it(canopy_model: Path, tmp_path: Path) -> None:
@@ -179,8 +179,8 @@ def test_pixels_are_aligned_to_multiples_of_their_size(tmp_path: Path) -> None:
         assert north - gsd_m < SOUTH + 22 <= north and east - gsd_m < WEST + 22 <= east
 
 
-def test_the_answers_are_those_of_the_model_in_its_windows(tmp_path: Path) -> None:
-    """One window, asked by hand at the centres of the pixels."""
+def test_the_predictions_are_those_of_the_model_in_its_windows(tmp_path: Path) -> None:
+    """One window, decoded by hand at the centres of the pixels."""
     cloud, _ = wood(tmp_path, 20.0, hole=False)
     elevation = LIDAR.pick("elevation")
     model = random_model(task="regression", num_outputs=1, class_names=(), channels=elevation)
@@ -211,10 +211,10 @@ def test_classes_have_the_layers_of_a_raster(tmp_path: Path) -> None:
     with rasterio.open(product.path) as source:
         assert json.loads(source.tags()["classes"]) == ["ground", "tree", "water"]
     assert sum(product.hectares.values()) == pytest.approx(seen.sum() / 1e4)
-    assert {"areas.json", "areas.csv", "map.aux.xml", "picture.png"} < set(product.files)
+    assert {"areas.json", "areas.csv", "map.aux.xml", "preview.png"} < set(product.files)
 
 
-def test_a_quadtree_asks_fewer_pixels(tmp_path: Path) -> None:
+def test_a_quadtree_decodes_fewer_pixels(tmp_path: Path) -> None:
     cloud, _ = wood(tmp_path, 30.0)
     product = predict_point_cloud_map(random_model(), cloud, tmp_path / "a.tif", decoding=Decoding("quadtree"), **QUICK)
     assert product.decoded is not None and product.decoded <= product.positions
@@ -306,7 +306,7 @@ def test_another_pixel_size_cannot_go_on(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_feet(tmp_path: Path) -> None:
-    """EPSG:2263 counts in US survey feet: a pixel of a metre is 3.28 of them, and the answers are those in metres."""
+    """EPSG:2263 counts in US survey feet: a pixel of a metre is 3.28 of them, and predictions are those in metres."""
     unit = 1200 / 3937
     xyz, number, echoes = returns(np.random.default_rng(2), 60, forest(np.random.default_rng(2), 60))
     feet = write_cloud(tmp_path / "feet.laz", xyz, number, echoes, epsg=2263)  # 18 m
@@ -329,23 +329,23 @@ def test_few_points(tmp_path: Path) -> None:
 
 def test_what_cannot_be(tmp_path: Path) -> None:
     cloud, _ = wood(tmp_path, 22.0)
-    quantity = {"task": "regression", "num_outputs": 1, "class_names": ()}
+    regression = {"task": "regression", "num_outputs": 1, "class_names": ()}
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("its name must end in .tif", {"output": tmp_path / "map.png"}),
         ("'attention' is not known; use probabilities, confidence", {"layers": ["attention"]}),
         ("must be a positive number of metres", {"gsd_m": 0.0}),
         ("larger than the step of 10 m", {"gsd_m": 12.0}),
         ("more than 4,194,304 pixels", {"gsd_m": 0.001}),
-        ("neither probabilities nor confidence", {"model": random_model(**quantity), "layers": ["confidence"]}),
+        ("neither probabilities nor confidence", {"model": random_model(**regression), "layers": ["confidence"]}),
         ("one prediction for a whole scene, and no maps", {"model": random_model(task="classification")}),
         ("without point clouds", {"model": random_model(channels=aio.sensors.SENTINEL2.pick("B02"))}),
         ("reads rasters only", {"model": aio.create_model("unet_small", channels=LIDAR.pick("elevation"))}),
         ("no such file", {"cloud": tmp_path / "none.laz"}),
     ]
     for message, changes in wrong:
-        given = {"model": random_model(), "cloud": cloud, "output": tmp_path / "map.tif", **QUICK, **changes}
+        inputs = {"model": random_model(), "cloud": cloud, "output": tmp_path / "map.tif", **QUICK, **changes}
         with pytest.raises(AtomizerError, match=message):
-            predict_point_cloud_map(given.pop("model"), given.pop("cloud"), given.pop("output"), **given)
+            predict_point_cloud_map(inputs.pop("model"), inputs.pop("cloud"), inputs.pop("output"), **inputs)
     assert not list(tmp_path.glob("map*"))
 
 
@@ -354,8 +354,8 @@ def test_on_the_command_line(canopy_model: Path, tmp_path: Path, capsys: pytest.
     line = ["predict", "--model", str(canopy_model), "--quiet", "--workers", "0", "--window", "20"]
     one = [*line, "--points", str(cloud)]
     assert main([*one, "--output-gsd", "1", "-o", str(tmp_path / "chm.tif")]) == 0
-    said = capsys.readouterr().out
-    assert "m (canopy height)" in said and f"written: {tmp_path / 'chm.tif'}" in said
+    printed = capsys.readouterr().out
+    assert "m (canopy height)" in printed and f"written: {tmp_path / 'chm.tif'}" in printed
     assert read(tmp_path / "chm.tif").shape == (1, 45, 45)
     for more, message in (
         (["-o", str(tmp_path / "b.tif")], "pixel size is missing: pass --output-gsd"),
@@ -368,16 +368,16 @@ def test_on_the_command_line(canopy_model: Path, tmp_path: Path, capsys: pytest.
         assert message in capsys.readouterr().err
 
 
-def test_a_map_of_classes_says_its_areas_to_the_square_metre_and_where_it_was_asked(
+def test_a_map_of_classes_prints_its_areas_to_the_square_metre_and_where_it_was_decoded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud, _ = wood(tmp_path, 30.0, hole=False)
     random_model().save_pretrained(tmp_path / "model")
     line = ["predict", "--model", str(tmp_path / "model"), "--quiet", "--workers", "0", "--window", "20"]
     assert main([*line, "--points", str(cloud), "--output-gsd", "1", "-o", str(tmp_path / "map.tif")]) == 0
-    said = capsys.readouterr().out
-    assert "classify the points instead (-o FILE.laz)" in said
-    areas = [float(row.split()[-2]) for row in said.splitlines() if row.endswith(" ha")]
+    printed = capsys.readouterr().out
+    assert "classify the points instead (-o FILE.laz)" in printed
+    areas = [float(row.split()[-2]) for row in printed.splitlines() if row.endswith(" ha")]
     assert sum(areas) == pytest.approx((read(tmp_path / "map.tif")[0] < 255).sum() / 1e4, abs=1e-6)
 
 
@@ -387,11 +387,11 @@ def test_many_clouds(canopy_model: Path, tmp_path: Path, capsys: pytest.CaptureF
     first.rename(tmp_path / "tiles" / "a.laz")
     second, _ = wood(tmp_path, 22.0)
     line = ["predict", "--model", str(canopy_model), "--quiet", "--workers", "0", "--window", "20", "--output-gsd", "2"]
-    given = [*line, "--points", str(tmp_path / "tiles"), str(second), "-o", str(tmp_path / "maps")]
-    assert main(given) == 0
+    inputs = [*line, "--points", str(tmp_path / "tiles"), str(second), "-o", str(tmp_path / "maps")]
+    assert main(inputs) == 0
     assert "2 written, 0 done before, 0 failed" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "maps").glob("*.tif")) == ["a.tif", "wood.tif"]
-    assert main([*given, "--resume"]) == 0
+    assert main([*inputs, "--resume"]) == 0
     assert "0 written, 2 done before" in capsys.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""The picture of a classified cloud, looked at by its pixels."""
+"""The preview of a classified point cloud, by its pixels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODES = {"ground": 2, "vegetation": 5, "building": 6}
 
 
 def classified(path: Path, points: int = 5000, extra: bool = True) -> Path:
-    """Ground with a house in the east, as the file says; predicted as it is, but vegetation in the far west."""
+    """Ground with a house in the east, as in the file; predicted as it is, but vegetation in the far west."""
     rng = np.random.default_rng(0)
     header = laspy.LasHeader(version="1.4", point_format=6)
     header.scales = np.full(3, 0.001)
@@ -47,11 +47,11 @@ def share(image: np.ndarray, colour: str) -> float:
 
 
 def thirds(image: np.ndarray, colour: str) -> tuple[float, ...]:
-    """How much of a picture's column has a colour, in its west, middle and east."""
+    """How much of a column of the preview has a colour, in its west, middle and east."""
     return tuple(share(part, colour) for part in np.array_split(image, 3, axis=1))
 
 
-def test_prediction_truth_and_difference_side_by_side(tmp_path: Path) -> None:
+def test_prediction_reference_and_difference_side_by_side(tmp_path: Path) -> None:
     cloud = classified(tmp_path / "cloud.laz")
     point_preview.draw(cloud, tmp_path / "cloud.png", point_cloud_header(cloud), CODES)
     image = imread(tmp_path / "cloud.png")[..., :3]
@@ -73,8 +73,8 @@ def test_a_bounded_number_of_points_is_drawn(tmp_path: Path, monkeypatch: pytest
     for module in (point_preview, point_preview.point_clouds):
         monkeypatch.setattr(module, "POINTS", 300)
     monkeypatch.setattr(point_preview, "CHUNK", 701)
-    some = point_preview.thinned(cloud, header)
-    assert 250 < len(some["x"]) <= 300 and np.array_equal(some["x"], whole["x"][::17])
+    few = point_preview.thinned(cloud, header)
+    assert 250 < len(few["x"]) <= 300 and np.array_equal(few["x"], whole["x"][::17])
     strip = point_preview.Strip.through(np.stack([whole[axis] for axis in "xyz"], axis=1))
     assert len(point_preview.within_strip(cloud, header, strip)["x"]) > 150
     point_preview.draw(cloud, tmp_path / "cloud.png", header, CODES)
@@ -87,10 +87,10 @@ def model(folder: Path) -> Path:
     return folder
 
 
-def test_a_picture_beside_classified_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_preview_beside_classified_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cloud, own = classified(tmp_path / "in.laz", 400, extra=False), model(tmp_path / "model")
     line = ["predict", "--model", str(own), "--quiet", "--workers", "0", "--points", str(cloud)]
-    assert main([*line, "--layers", "picture", "-o", str(tmp_path / "out.laz")]) == 0
+    assert main([*line, "--layers", "picture", "-o", str(tmp_path / "out.laz")]) == 0  # old name
     assert f"{tmp_path / 'out.png'}" in capsys.readouterr().out
     image = imread(tmp_path / "out.png")[..., :3]
     assert share(image, BROWNS[0]) > 0.002, "the class in the file is drawn too"
@@ -107,7 +107,9 @@ def test_a_picture_beside_classified_points(tmp_path: Path, capsys: pytest.Captu
     assert (tmp_path / "replaced.png").stat().st_size > 1000
 
 
-def told(path: Path, monkeypatch: pytest.MonkeyPatch, task_spec: dict, **how: object) -> list[dict[str, object]]:
+def layers_drawn(
+    path: Path, monkeypatch: pytest.MonkeyPatch, task_spec: dict, **how: object
+) -> list[dict[str, object]]:
     """The legends of the layers that a prediction draws."""
     torch.manual_seed(0)
     own = aio.create_model("atomizer_io_tiny", **SMALL, class_names=tuple(CODES), **task_spec)
@@ -138,16 +140,18 @@ def test_the_share_that_differs_is_of_all_points_by_trained_class(
     trained = {2: 0, 3: 1, 4: 1, 5: 1, 6: 2, -1: -1}
     for module in (point_preview, point_preview.point_clouds):
         monkeypatch.setattr(module, "POINTS", most)
-    (last,) = told(tmp_path / "in.las", monkeypatch, {"label_codes": trained})[3:]
-    found = laspy.read(tmp_path / "in.out.las")
-    label = np.array([trained.get(code, -1) for code in found.classification])
+    (last,) = layers_drawn(tmp_path / "in.las", monkeypatch, {"label_codes": trained})[3:]
+    points = laspy.read(tmp_path / "in.out.las")
+    label = np.array([trained.get(code, -1) for code in points.classification])
     known = label >= 0
-    predicted = np.array([list(CODES.values()).index(code) for code in found.PredictedClassification])
+    predicted = np.array([list(CODES.values()).index(code) for code in points.PredictedClassification])
     share = 100 * (label != predicted)[known].mean()
     assert last["legend"] == ["same", f"different: {share:.1f} %", "not known"]
-    before = told(tmp_path / "in.las", monkeypatch, {})[3]  # models that were saved before know their own codes only
-    known = np.isin(found.classification, list(CODES.values()))
-    wrong = (np.array(found.classification) != found.PredictedClassification)[known].mean()
+    before = layers_drawn(tmp_path / "in.las", monkeypatch, {})[
+        3
+    ]  # models that were saved before know their own codes only
+    known = np.isin(points.classification, list(CODES.values()))
+    wrong = (np.array(points.classification) != points.PredictedClassification)[known].mean()
     assert f"different: {100 * wrong:.1f} %" in before["legend"]
 
 
@@ -155,7 +159,7 @@ def test_a_prediction_in_place_of_the_class_is_drawn_and_not_an_earlier_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud = classified(tmp_path / "in.las", 300)
-    seen = told(cloud, monkeypatch, {}, replace=True, probabilities=False)
-    found = laspy.read(tmp_path / "in.out.las")
-    names = [name for name, code in CODES.items() if code in set(found.classification)]
+    seen = layers_drawn(cloud, monkeypatch, {}, replace=True, probabilities=False)
+    points = laspy.read(tmp_path / "in.out.las")
+    names = [name for name, code in CODES.items() if code in set(points.classification)]
     assert seen == [{"title": "prediction", "legend": names}]

@@ -28,11 +28,11 @@ def array(height: int = 20, width: int = 30, seed: int = 0):
 def test_the_same_as_from_files(tmp_path: Path) -> None:
     product = predict_raster(model_folder(), scene(tmp_path), tmp_path / "map.tif", **HOW)
     data = array()
-    found = predict_xarray(model_folder(), data, sensor="sentinel2", **HOW)
-    np.testing.assert_array_equal(found.values, read(product.path)[0])
-    assert found.dims == ("y", "x")
-    assert (found.attrs["classes"], found.attrs["codes"]) == (["dry", "wet", "bare"], [0, 1, 2])
-    assert data.where(found == 1).sel(band="B02").shape == (20, 30), "the two have the same coordinates"
+    result = predict_xarray(model_folder(), data, sensor="sentinel2", **HOW)
+    np.testing.assert_array_equal(result.values, read(product.path)[0])
+    assert result.dims == ("y", "x")
+    assert (result.attrs["classes"], result.attrs["codes"]) == (["dry", "wet", "bare"], [0, 1, 2])
+    assert data.where(result == 1).sel(band="B02").shape == (20, 30), "the two have the same coordinates"
 
 
 def test_upside_down(tmp_path: Path) -> None:
@@ -46,11 +46,11 @@ def test_upside_down(tmp_path: Path) -> None:
 def test_time_series_datasets_and_layers() -> None:
     dates = np.array(["2021-04-11", "2021-05-11"], dtype="datetime64[ns]")
     series = xarray.concat([array(14, 14, seed) for seed in (0, 1)], xarray.DataArray(dates, dims="time", name="time"))
-    found = predict_xarray(
+    result = predict_xarray(
         model_folder(temporal=True), series, sensor="sentinel2", layers=["probabilities", "attention"], **HOW
     )
-    assert set(found.data_vars) == {"map", "probabilities", "attention"}
-    assert found["probabilities"].shape == (3, 14, 14)
+    assert set(result.data_vars) == {"map", "probabilities", "attention"}
+    assert result["probabilities"].shape == (3, 14, 14)
     bands = array(14, 14).to_dataset("band")
     assert predict_xarray(model_folder(), bands, sensor="sentinel2", **HOW).shape == (14, 14)
     coarse = predict_xarray(model_folder(), [bands], sensor=["sentinel2"], gsd_m=20, **HOW)
@@ -67,13 +67,13 @@ def test_arrays_that_lie_nowhere() -> None:
 
 def test_arrays_without_a_coordinate_system_have_a_pixel_size(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tif", values(14, 20), crs=None)
-    given = {"path": path, "sensor": "sentinel2", "gsd_m": 10}
-    expected = read(predict_raster(model_folder(), given, tmp_path / "map.tif", **HOW).path)[0]
+    raster = {"path": path, "sensor": "sentinel2", "gsd_m": 10}
+    expected = read(predict_raster(model_folder(), raster, tmp_path / "map.tif", **HOW).path)[0]
     bare = xarray.DataArray(values(14, 20), {"band": list(NAMES)}, ("band", "y", "x"))
     how = {"sensor": "sentinel2", "gsd": 10, **HOW}
-    found = predict_xarray(model_folder(), bare, **how)
-    np.testing.assert_array_equal(found.values, expected)
-    assert not {"y", "x"} & set(found.coords)
+    result = predict_xarray(model_folder(), bare, **how)
+    np.testing.assert_array_equal(result.values, expected)
+    assert not {"y", "x"} & set(result.coords)
     up = bare.assign_coords(y=np.arange(14.0, 0.0, -1.0)).isel(y=slice(None, None, -1))
     np.testing.assert_array_equal(predict_xarray(model_folder(), up, **how).sortby("y", ascending=False), expected)
     with pytest.raises(AtomsError, match=r"ndarray is not an array of xarray: pass xarray\.DataArray.* and gsd="):

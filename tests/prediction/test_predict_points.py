@@ -51,7 +51,7 @@ QUICK: dict[str, Any] = {"windows": PointCloudWindows(20.0), "execution": Execut
 def tiny(**changes: Any) -> AtomizerIO:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", **{**SMALL, "class_names": CLASSES, **changes})
-    for parameter in model.parameters():  # as drawn, all answers are nearly alike
+    for parameter in model.parameters():  # as drawn, all predictions are nearly alike
         torch.nn.init.normal_(parameter, std=0.3)
     return model.eval()
 
@@ -138,8 +138,8 @@ def assert_kept(before: Path, after: Path, *, but: tuple[int, ...] = ()) -> None
         return [original.copied_record(record) for record in records]
 
     def described(original: las.Original) -> bytes:
-        found = [original.copied_record(r) for r in original.records if (r.owner, r.number) == las.EXTRA]
-        return found[0][54:] if found else b""
+        classified = [original.copied_record(r) for r in original.records if (r.owner, r.number) == las.EXTRA]
+        return classified[0][54:] if classified else b""
 
     assert others(old) == others(new)
     assert described(new).startswith(described(old))
@@ -162,16 +162,16 @@ def test_all_that_was_there_is_kept(
         model, cloud, output, windows=PointCloudWindows(60, 60), execution=Execution(progress=False)
     )
     assert_kept(cloud, output)
-    found = laspy.read(output)
+    classified = laspy.read(output)
     names = ["height", "tree", "PredictedClassification", "entropy", *CLASSES]
-    assert list(found.point_format.extra_dimension_names) == names
-    answers = np.stack([found[name] for name in CLASSES], axis=1)
-    assert answers.dtype == np.float32 and np.allclose(answers.sum(axis=1), 1, atol=2e-3)
-    assert np.array_equal(found.PredictedClassification, np.array([2, 5, 66], "u1")[answers.argmax(axis=1)])
-    assert np.allclose(found.entropy, -(answers * np.log(answers)).sum(axis=1), atol=1e-4)
+    assert list(classified.point_format.extra_dimension_names) == names
+    probabilities = np.stack([classified[name] for name in CLASSES], axis=1)
+    assert probabilities.dtype == np.float32 and np.allclose(probabilities.sum(axis=1), 1, atol=2e-3)
+    assert np.array_equal(classified.PredictedClassification, np.array([2, 5, 66], "u1")[probabilities.argmax(axis=1)])
+    assert np.allclose(classified.entropy, -(probabilities * np.log(probabilities)).sum(axis=1), atol=1e-4)
     assert product.codes == {"ground": 2, "vegetation": 5, "cars": 66}
     assert sum(product.counts.values()) == product.points == 60 and not product.untouched
-    (maker,) = [vlr for vlr in found.header.vlrs if vlr.user_id == "atomizer-io"]
+    (maker,) = [vlr for vlr in classified.header.vlrs if vlr.user_id == "atomizer-io"]
     assert json.loads(maker.record_data_bytes()) == {"model": model.name, "model_seal": seal_at(model)}
     assert not list(tmp_path.glob("*.parts"))
 
@@ -211,11 +211,11 @@ def test_bytes_that_nobody_described_stay_where_they_are(model: Path, tmp_path: 
     cloud.write_bytes(content.replace(b"LASF_Spec\0\0\0\0\0\0\0\4\0", b"LASF_Spec\0\0\0\0\0\0\0\xcc\0"))
     assert "ExtraBytes" in las.Original.read(cloud).dimensions
     predict_points(model, cloud, tmp_path / "out.laz", **WHOLE)
-    found = laspy.read(tmp_path / "out.laz")
-    again = np.concatenate([found["undocumented 0"], found["undocumented 7"]], axis=1)
+    classified = laspy.read(tmp_path / "out.laz")
+    again = np.concatenate([classified["undocumented 0"], classified["undocumented 7"]], axis=1)
     assert np.array_equal(again, laspy.read(cloud).ExtraBytes)
-    assert set(found.PredictedClassification) <= {2, 5, 66}
-    assert found.entropy.min() > 0 and found.entropy.max() < 1.2
+    assert set(classified.PredictedClassification) <= {2, 5, 66}
+    assert classified.entropy.min() > 0 and classified.entropy.max() < 1.2
 
 
 def test_records_of_copc_are_left_out(model: Path, tmp_path: Path) -> None:
@@ -267,10 +267,10 @@ KNOWN: dict[str, dict[str, Any]] = {  # what models were trained with, and what 
 
 @pytest.mark.parametrize("known", KNOWN)
 def test_the_mean_over_windows_as_training_cuts_them(tmp_path: Path, known: str) -> None:
-    """Against the model asked window by window, with heights above ground and ranks of the whole cloud."""
+    """Against the model decoded window by window, with heights above ground and ranks of the whole point cloud."""
     cloud, network = made(tmp_path / "in.laz"), tiny(**KNOWN[known])
     predict_points(network, cloud, tmp_path / "out.laz", **QUICK)
-    found = laspy.read(tmp_path / "out.laz")
+    classified = laspy.read(tmp_path / "out.laz")
     whole, reference = read_point_cloud(cloud), PointCloudReference.of_file(cloud)
     total, times = np.zeros((len(whole), 3)), np.zeros(len(whole), int)
     for window in windows_of(cloud, 20, 10):
@@ -286,22 +286,22 @@ def test_the_mean_over_windows_as_training_cuts_them(tmp_path: Path, known: str)
         with torch.no_grad():
             latents = network.encode([atoms])
         sites = {0: torch.arange(len(part))}
-        answers = dense(network, latents, torch.from_numpy(positions), sites=sites).probabilities
-        total[inside] += answers.numpy()
+        shares = dense(network, latents, torch.from_numpy(positions), sites=sites).probabilities
+        total[inside] += shares.numpy()
         times[inside] += 1
     assert set(times) == {1, 2, 4}
     mean = total / times[:, None]
     for number, name in enumerate(CLASSES):
-        assert np.allclose(found[name], mean[:, number], atol=1e-3)
+        assert np.allclose(classified[name], mean[:, number], atol=1e-3)
     clear = np.diff(np.sort(mean, axis=1)[:, 1:], axis=1)[:, 0] > 2e-3
-    assert np.array_equal(found.PredictedClassification[clear], np.array([2, 5, 66])[mean.argmax(axis=1)][clear])
-    assert len(set(found.PredictedClassification)) > 1
-    # returns on one spot are told apart: each query names its own
-    assert not np.array_equal(found.ground[2::4][:100], found.ground[3::4][:100])
+    assert np.array_equal(classified.PredictedClassification[clear], np.array([2, 5, 66])[mean.argmax(axis=1)][clear])
+    assert len(set(classified.PredictedClassification)) > 1
+    # returns on one spot are distinguished: each query names its own
+    assert not np.array_equal(classified.ground[2::4][:100], classified.ground[3::4][:100])
 
 
 def village(path: Path, change: str = "") -> Path:
-    """A cloud of 40 × 40 m: land, a house of 6 m in the middle and a wire, disturbed as ``change`` says."""
+    """A cloud of 40 × 40 m: land, a house of 6 m in the middle and a wire, disturbed by ``change``."""
     rng = np.random.default_rng(3)
     x, y = rng.uniform(0, 40, (2, 4000))
     height = 6.0 * ((np.abs(x - 20) < 6) & (np.abs(y - 20) < 6))
@@ -329,7 +329,7 @@ def village(path: Path, change: str = "") -> Path:
 
 
 @pytest.mark.parametrize("change", ["stray2", "stray20", "slope", "another sensor"])
-def test_terrain_noise_and_sensor_change_no_answer(tmp_path: Path, change: str) -> None:
+def test_terrain_noise_and_sensor_change_no_prediction(tmp_path: Path, change: str) -> None:
     network = tiny(**KNOWN["ground"])
     how = {**QUICK, "windows": PointCloudWindows(40.0)}
     predict_points(network, village(tmp_path / "a.las"), tmp_path / "a.laz", **how)
@@ -337,18 +337,18 @@ def test_terrain_noise_and_sensor_change_no_answer(tmp_path: Path, change: str) 
     a, b = (laspy.read(tmp_path / f"{name}.laz") for name in "ab")
     assert np.quantile(np.abs(a.ground - b.ground[:4000]), 0.95) < 0.05
     assert (a.PredictedClassification == b.PredictedClassification[:4000]).mean() > 0.97
-    assert a.ground.std() > 0.02  # answers depend on the points at all
+    assert a.ground.std() > 0.02  # predictions depend on the points at all
 
 
 def test_points_beyond_the_limit_see_their_own_return(tmp_path: Path) -> None:
-    """A wire and the ground below it get different answers, although nearly none of them are in the context."""
+    """A wire and the ground below it get different predictions, although nearly none of them are in the context."""
     cloud = laspy.read(made(tmp_path / "made.las", extra=False))
     cloud.z[2::4], cloud.z[3::4] = 115.0, 101.0
     cloud.write(tmp_path / "in.las")
     few = Decoding(cost=Cost(max_points=5))
     predict_points(tiny(**KNOWN["ground"]), tmp_path / "in.las", tmp_path / "out.las", **QUICK, decoding=few)
-    found = laspy.read(tmp_path / "out.las")
-    pairs = np.abs(found.ground[2::4] - found.ground[3::4])
+    classified = laspy.read(tmp_path / "out.las")
+    pairs = np.abs(classified.ground[2::4] - classified.ground[3::4])
     assert (pairs > 1e-3).mean() > 0.95
 
 
@@ -370,18 +370,18 @@ def test_the_reference_is_kept_for_resuming(model: Path, tmp_path: Path, monkeyp
     assert (tmp_path / "out.laz").read_bytes() == (tmp_path / "right.laz").read_bytes()
 
 
-def test_a_dense_cloud_is_asked_at_some_points(model: Path, tmp_path: Path) -> None:
+def test_a_dense_point_cloud_is_decoded_at_part_of_its_points(model: Path, tmp_path: Path) -> None:
     cloud = village(tmp_path / "in.las")
     every = predict_points(model, cloud, tmp_path / "all.laz", **{**QUICK, "windows": PointCloudWindows(40.0)})
-    windows = PointCloudWindows(40.0, ask_every_m=1.0)
-    some = predict_points(model, cloud, tmp_path / "some.laz", **{**QUICK, "windows": windows})
+    windows = PointCloudWindows(40.0, decode_every_m=1.0)
+    part = predict_points(model, cloud, tmp_path / "some.laz", **{**QUICK, "windows": windows})
     xyz = laspy.read(cloud).xyz
-    asked = one_per_cube(xyz, 1.0)
-    assert some.decoded == len(asked) < 0.5 * every.decoded and every.decoded == 4000
+    queried = one_per_cube(xyz, 1.0)
+    assert part.decoded == len(queried) < 0.5 * every.decoded and every.decoded == 4000
     a, b = (np.stack([laspy.read(tmp_path / f"{n}.laz")[c] for c in CLASSES], axis=1) for n in ("all", "some"))
-    assert np.allclose(a[asked], b[asked], atol=2e-3)  # those that were asked keep their answer
+    assert np.allclose(a[queried], b[queried], atol=2e-3)  # those that were decoded keep their prediction
     assert np.allclose(b.sum(axis=1), 1, atol=5e-3)
-    assert np.allclose(b, interpolated(xyz[asked], a[asked], xyz), atol=5e-3)
+    assert np.allclose(b, interpolated(xyz[queried], a[queried], xyz), atol=5e-3)
 
 
 @pytest.mark.parametrize(("window", "stride"), [(50, 25), (50, 20), (10, 10), (33.3, 7.1), (7, 2.5)])
@@ -551,12 +551,12 @@ def test_points_left_out_keep_their_class(model: Path, tmp_path: Path) -> None:
         ),
         **QUICK,
     )
-    before, found = laspy.read(cloud), laspy.read(tmp_path / "out.laz")
+    before, classified = laspy.read(cloud), laspy.read(tmp_path / "out.laz")
     out = np.isin(before.classification, (3, 7))
     assert product.untouched == out.sum() > 0
-    assert np.array_equal(found.PredictedClassification[out], np.array(before.classification)[out])
-    assert not found.ground[out].any() and not found.entropy[out].any()
-    assert set(found.PredictedClassification[~out]) <= {2, 5, 66}
+    assert np.array_equal(classified.PredictedClassification[out], np.array(before.classification)[out])
+    assert not classified.ground[out].any() and not classified.entropy[out].any()
+    assert set(classified.PredictedClassification[~out]) <= {2, 5, 66}
     everything = predict_points(
         model, cloud, tmp_path / "none.laz", classes=PointCloudClasses(leave_out=tuple(range(256))), **QUICK
     )
@@ -565,7 +565,7 @@ def test_points_left_out_keep_their_class(model: Path, tmp_path: Path) -> None:
 
 
 def test_feet_are_metres(model: Path, tmp_path: Path) -> None:
-    """EPSG:2263 is in US survey feet, heights as well: the same cloud in metres has the same answers."""
+    """EPSG:2263 is in US survey feet, heights as well: the same cloud in metres has the same predictions."""
     feet = made(tmp_path / "feet.laz", epsg=2263, extra=False)
     unit = 1200 / 3937
     metres = laspy.read(feet)
@@ -585,27 +585,27 @@ def test_feet_are_metres(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_coordinate_system_is_named(model: Path, tmp_path: Path) -> None:
-    """A cloud in feet without a coordinate system has the answers of the same cloud with it, once it is named."""
+    """Points in feet without a coordinate system have the predictions of the same points with it, once it is named."""
     feet = made(tmp_path / "feet.laz", epsg=2263, extra=False)
     bare = made(tmp_path / "bare.laz", epsg=None, extra=False)
     how = {"windows": PointCloudWindows(8.0), "execution": Execution(progress=False)}
-    told = list[str]()
+    lines = list[str]()
     a = predict_points(
-        model, feet, tmp_path / "a.laz", **{**how, "execution": Execution(tell=told.append, progress=False)}
+        model, feet, tmp_path / "a.laz", **{**how, "execution": Execution(log=lines.append, progress=False)}
     )
-    assert not any("coordinate system" in line for line in told)
+    assert not any("coordinate system" in line for line in lines)
     b = predict_points(
         model,
         bare,
         tmp_path / "b.laz",
         crs="EPSG:2263",
-        **{**how, "execution": Execution(tell=told.append, progress=False)},
+        **{**how, "execution": Execution(log=lines.append, progress=False)},
     )
-    assert not any("coordinate system" in line for line in told)
+    assert not any("coordinate system" in line for line in lines)
     c = predict_points(
-        model, bare, tmp_path / "c.laz", **{**how, "execution": Execution(tell=told.append, progress=False)}
+        model, bare, tmp_path / "c.laz", **{**how, "execution": Execution(log=lines.append, progress=False)}
     )
-    assert "bare.laz has no coordinate system; coordinates are taken as metres" in told
+    assert "bare.laz has no coordinate system; coordinates are taken as metres" in lines
     assert a.windows == b.windows < c.windows
     for name in CLASSES:
         assert np.array_equal(laspy.read(tmp_path / "a.laz")[name], laspy.read(tmp_path / "b.laz")[name])
@@ -618,30 +618,30 @@ def test_the_coordinate_system_on_the_command_line(
     from atomizer_io.cli import main
 
     cloud = made(tmp_path / "in.laz", points=60, epsg=None)
-    given = ["predict", "--model", str(model), "--points", str(cloud), "--window", "20", "--quiet", "--workers", "0"]
-    assert main([*given, "-o", str(tmp_path / "a.laz")]) == 0
-    said = capsys.readouterr().out
-    assert "in.laz has no coordinate system; coordinates are taken as metres\n" in said
-    assert "no date is used: in.laz has no adjusted standard GPS time" in said
-    assert main([*given, "--crs", "EPSG:2263", "-o", str(tmp_path / "b.laz")]) == 0
+    inputs = ["predict", "--model", str(model), "--points", str(cloud), "--window", "20", "--quiet", "--workers", "0"]
+    assert main([*inputs, "-o", str(tmp_path / "a.laz")]) == 0
+    printed = capsys.readouterr().out
+    assert "in.laz has no coordinate system; coordinates are taken as metres\n" in printed
+    assert "no date is used: in.laz has no adjusted standard GPS time" in printed
+    assert main([*inputs, "--crs", "EPSG:2263", "-o", str(tmp_path / "b.laz")]) == 0
     assert "no coordinate system" not in capsys.readouterr().out
-    assert main([*given, "--crs", "nowhere", "-o", str(tmp_path / "c.laz")]) == 2
+    assert main([*inputs, "--crs", "nowhere", "-o", str(tmp_path / "c.laz")]) == 2
 
 
 @pytest.mark.parametrize(("flag", "expected"), [(1, "date 2021-05-28, from the GPS time"), (0, "no date is used")])
-def test_the_date_is_told(model: Path, tmp_path: Path, flag: int, expected: str) -> None:
+def test_the_date_is_reported(model: Path, tmp_path: Path, flag: int, expected: str) -> None:
     cloud = laspy.read(made(tmp_path / "in.laz", points=60))
     cloud.gps_time = np.full(60, 306235307.0)
     cloud.header.global_encoding.gps_time_type = laspy.header.GpsTimeType(flag)
     cloud.write(tmp_path / "dated.laz")
-    told = list[str]()
+    lines = list[str]()
     predict_points(
         model,
         tmp_path / "dated.laz",
         tmp_path / "out.laz",
-        **{**QUICK, "execution": Execution(tell=told.append, progress=False)},
+        **{**QUICK, "execution": Execution(log=lines.append, progress=False)},
     )
-    assert any(line.startswith(expected) for line in told)
+    assert any(line.startswith(expected) for line in lines)
 
 
 def test_a_cloud_unlike_the_training_data_is_warned_about(tmp_path: Path) -> None:
@@ -721,14 +721,14 @@ def test_odd_clouds_are_classified(model: Path, tmp_path: Path, change: Any) -> 
     cloud = laspy.read(made(tmp_path / "made.las", points=400, extra=False, epsg=None))
     change(cloud)
     cloud.write(tmp_path / "in.las")
-    told = list[str]()
-    how = {**QUICK, "execution": Execution(progress=False, tell=told.append)}
+    lines = list[str]()
+    how = {**QUICK, "execution": Execution(progress=False, log=lines.append)}
     product = predict_points(model, tmp_path / "in.las", tmp_path / "out.las", **how)
-    found = laspy.read(tmp_path / "out.las")
-    probabilities = np.stack([found[name] for name in CLASSES], axis=1)
+    classified = laspy.read(tmp_path / "out.las")
+    probabilities = np.stack([classified[name] for name in CLASSES], axis=1)
     assert product.points == sum(product.counts.values()) == 400
     assert np.isfinite(probabilities).all() and np.allclose(probabilities.sum(axis=1), 1, atol=5e-3)
-    assert any("no coordinate system; coordinates are taken as metres" in line for line in told)
+    assert any("no coordinate system; coordinates are taken as metres" in line for line in lines)
     if change is duplicates:
         assert np.abs(probabilities[::2] - probabilities[1::2]).max() < 2e-3
 
@@ -747,7 +747,7 @@ def test_fields_that_the_model_never_did_without(
         change(cloud)
     cloud.write(tmp_path / "in.las")
     name = "intensity" if change is no_intensity else "number_of_returns"
-    told = (
+    lines = (
         rf"in\.las: {name} of points is missing or the same in all points.* training\.point_augmentation\.field_dropout"
     )
     command = ["predict", "--model", str(tmp_path / "model"), "--points", str(tmp_path / "in.las"), "--quiet"]
@@ -755,9 +755,9 @@ def test_fields_that_the_model_never_did_without(
         assert main([*command, "-o", str(tmp_path / "out.las")]) == 0
         assert main([*command, "-o", str(tmp_path / "out.tif"), "--output-gsd", "2"]) == 0
         return
-    with pytest.warns(UserWarning, match=told):
+    with pytest.warns(UserWarning, match=lines):
         assert main([*command, "-o", str(tmp_path / "out.las")]) == 0
-    with pytest.warns(UserWarning, match=told):
+    with pytest.warns(UserWarning, match=lines):
         assert main([*command, "-o", str(tmp_path / "out.tif"), "--output-gsd", "2"]) == 0
     predict_points(tiny(site_fields=CLOUD_FIELDS), tmp_path / "in.las", tmp_path / "quiet.las", **QUICK)
 
@@ -774,7 +774,7 @@ def test_returns_and_intensities_of_zero_are_absent(tmp_path: Path) -> None:
     xy = np.stack([points.x - points.x.mean(), points.y - points.y.mean()], axis=1)
     model, where = tiny(site_fields=CLOUD_FIELDS), [torch.from_numpy(xy)]
     with torch.no_grad():
-        zero, none = (model([point_cloud_atoms(each, xy, 100.0, False)], where)[0] for each in (points, bare))
+        zero, none = (model([point_cloud_atoms(tile, xy, 100.0, False)], where)[0] for tile in (points, bare))
     assert torch.equal(zero, none)
 
 
@@ -785,11 +785,11 @@ def test_the_choices_for_clouds_on_the_command_line(
 
     cloud = village(tmp_path / "in.las")
     points = ("--model", str(model), "--points", str(cloud), "--window", "40", "--quiet", "--workers", "0")
-    more = ("--max-points", "300", "--ask-every", "2")
+    more = ("--max-points", "300", "--ask-every", "2")  # old name
     assert main(["predict", *points, *more, "-o", str(tmp_path / "a.laz")]) == 0
-    asked = len(one_per_cube(laspy.read(cloud).xyz, 2.0))
-    assert f"{asked:,} positions decoded" in capsys.readouterr().out
-    windows, few = PointCloudWindows(40.0, ask_every_m=2.0), Decoding(cost=Cost(max_points=300))
+    queried = len(one_per_cube(laspy.read(cloud).xyz, 2.0))
+    assert f"{queried:,} positions decoded" in capsys.readouterr().out
+    windows, few = PointCloudWindows(40.0, decode_every_m=2.0), Decoding(cost=Cost(max_points=300))
     predict_points(model, cloud, tmp_path / "b.laz", windows=windows, decoding=few, execution=Execution(progress=False))
     assert (tmp_path / "a.laz").read_bytes() == (tmp_path / "b.laz").read_bytes()
 
@@ -849,9 +849,9 @@ def test_what_cannot_be(model: Path, tmp_path: Path) -> None:
         ("pass that folder", {"model": tiny(), "decoding": Decoding("sketch", alpha=0.1)}),
     ]
     for message, changes in wrong:
-        given = {"model": model, "cloud": cloud, "output": tmp_path / "out.laz", **QUICK, **changes}
+        inputs = {"model": model, "cloud": cloud, "output": tmp_path / "out.laz", **QUICK, **changes}
         with pytest.raises(AtomizerError, match=message):
-            predict_points(**given)
+            predict_points(**inputs)
     assert [path.name for path in tmp_path.iterdir()] == ["in.laz"]
 
 
@@ -859,15 +859,17 @@ def test_a_cloud_that_was_predicted_before(model: Path, tmp_path: Path) -> None:
     """The new prediction replaces the earlier one, whatever types that had; all else stays to the bit."""
     cloud = made(tmp_path / "in.laz", points=300)
     predict_points(model, cloud, tmp_path / "once.laz", **QUICK)
-    told = list[str]()
-    how = {**QUICK, "execution": Execution(progress=False, tell=told.append)}
+    lines = list[str]()
+    how = {**QUICK, "execution": Execution(progress=False, log=lines.append)}
     predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", **how)
-    assert any("once.laz was predicted before: PredictedClassification, entropy, ground, veg" in line for line in told)
+    assert any("once.laz was predicted before: PredictedClassification, entropy, ground, veg" in line for line in lines)
     assert (tmp_path / "twice.laz").read_bytes() == (tmp_path / "once.laz").read_bytes()
     how = {**QUICK, "classes": PointCloudClasses(replace=True, probabilities=False)}
     predict_points(model, tmp_path / "once.laz", tmp_path / "kept.laz", **how)
-    found = laspy.read(tmp_path / "kept.laz")
-    assert np.array_equal(found.PredictedClassification, found.classification)  # what is not written anew stays
+    classified = laspy.read(tmp_path / "kept.laz")
+    assert np.array_equal(
+        classified.PredictedClassification, classified.classification
+    )  # what is not written anew stays
 
 
 def test_a_cloud_from_another_program_that_predicts(model: Path, tmp_path: Path) -> None:
@@ -940,6 +942,24 @@ def test_ply_is_predicted_as_the_same_points_in_las(
     assert hidden == [".finished.jsonl"]
 
 
+def test_messages_name_the_ply_file_and_not_its_copy(model: Path, tmp_path: Path) -> None:
+    cloud, lines = made(tmp_path / "a.las", points=100, extra=False), list[str]()
+    ply = as_ply(cloud, tmp_path / "b.ply", ground=np.zeros(100, "f4"))
+    with pytest.raises(DataError, match="has a dimension 'ground' already") as caught:
+        predict_points(model, ply, tmp_path / "out.las", **QUICK)
+    assert caught.value.path == str(ply)
+    as_ply(cloud, ply, ground=np.zeros(100, "f4"), entropy=np.zeros(100, "f4"))
+    how = {**QUICK, "execution": Execution(progress=False, log=lines.append)}
+    predict_points(model, ply, tmp_path / "out.las", **how)
+    assert any(line.startswith("b.ply was predicted before: ground, entropy") for line in lines)
+    point = laspy.read(cloud)
+    point.x[0] = 700_000 + 2_000_000
+    point.write(cloud)
+    with pytest.raises(DataError, match="has it stray points") as caught:
+        predict_points(model, as_ply(cloud, ply), tmp_path / "far.las", windows=PointCloudWindows(0.05))
+    assert caught.value.path == str(ply)
+
+
 def test_longitude_and_latitude_are_not_predicted(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -953,7 +973,7 @@ def test_longitude_and_latitude_are_not_predicted(
     for name, more in (("out.laz", ()), ("map.tif", ("--output-gsd", "1"))):
         line = ["predict", "--model", str(model), "--points", str(tmp_path / "in.las"), *more]
         assert main([*line, "-o", str(tmp_path / name)]) == 2
-        assert "in.las: has no coordinate system" in (told := capsys.readouterr().err) and "--crs EPSG:..." in told
+        assert "in.las: has no coordinate system" in (lines := capsys.readouterr().err) and "--crs EPSG:..." in lines
     assert [path.name for path in tmp_path.iterdir()] == ["in.las"]
 
 
@@ -987,8 +1007,8 @@ def test_points_get_the_codes_of_the_training_labels(tmp_path: Path) -> None:
     codes, counts = np.unique(
         np.asarray(laspy.read(tmp_path / "out.laz")["PredictedClassification"]), return_counts=True
     )
-    found = dict(zip(codes.tolist(), counts.tolist(), strict=True))
-    assert found == {product.codes[name]: count for name, count in product.counts.items() if count}
+    classified = dict(zip(codes.tolist(), counts.tolist(), strict=True))
+    assert classified == {product.codes[name]: count for name, count in product.counts.items() if count}
 
 
 def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
@@ -1020,8 +1040,8 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
         expected = zone_probe(network, latents, where, sites=sites, probes=4, margin=margin)
         assert np.allclose(laspy.read(file).ground, expected.probabilities[:, 0], atol=1e-3)
     assert len({file.read_bytes() for file in files}) == 4
-    other = replace(point, strategy="quadtree", settings=dict(STRATEGIES["quadtree"].usual))
-    Calibration(mark, 0.07, None, other, None, 500, 40, 0.0, (replace(curve[0], point=other),)).save(folder)
+    quadtree = replace(point, strategy="quadtree", settings=dict(STRATEGIES["quadtree"].usual))
+    Calibration(mark, 0.07, None, quadtree, None, 500, 40, 0.0, (replace(curve[0], point=quadtree),)).save(folder)
     with pytest.raises(ConfigError, match="was calibrated to a quadtree, which needs a grid; points have none"):
         predict_points(folder, cloud, tmp_path / "q.las", decoding=Decoding(alpha=0.1))
 
@@ -1076,18 +1096,21 @@ def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
     from atomizer_io.io.raster_sources import RasterInput
 
     cloud = made(tmp_path / "in.laz", points=300)
-    given = {"sensor": "aerial", "bands": ("R", "G", "B")}
-    picture = RasterInput(image(tmp_path / "image.tif"), **given)
+    inputs = {"sensor": "aerial", "bands": ("R", "G", "B")}
+    photo = RasterInput(image(tmp_path / "image.tif"), **inputs)
     predict_points(model, cloud, tmp_path / "without.las", **QUICK)
-    predict_points(model, cloud, tmp_path / "with.las", rasters=[picture], **QUICK)
+    predict_points(model, cloud, tmp_path / "with.las", rasters=[photo], **QUICK)
     assert_kept(cloud, tmp_path / "with.las")
     assert (tmp_path / "with.las").read_bytes() != (tmp_path / "without.las").read_bytes()
-    away = RasterInput(image(tmp_path / "away.tif", west=800_000.0), **given)
+    away = RasterInput(image(tmp_path / "away.tif", west=800_000.0), **inputs)
     with pytest.raises(DataError, match=r"away\.tif: does not overlap the point cloud"):
         predict_points(model, cloud, tmp_path / "out.las", rasters=[away], **QUICK)
+    beside = RasterInput(image(tmp_path / "beside.tif", west=700_057.0), **inputs)
+    with pytest.warns(UserWarning, match=r"beside\.tif covers 4\.7 % of the point cloud in\.laz"):
+        predict_points(model, cloud, tmp_path / "little.las", rasters=[beside], **QUICK)
     bare = made(tmp_path / "bare.laz", points=300, epsg=None)
     with pytest.raises(DataError, match=r"bare\.laz: has no coordinate system"):
-        predict_points(model, bare, tmp_path / "out.las", rasters=[picture], **QUICK)
+        predict_points(model, bare, tmp_path / "out.las", rasters=[photo], **QUICK)
     assert not list(tmp_path.glob("out*"))
 
 
@@ -1117,15 +1140,15 @@ def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
     from atomizer_io.io.raster_sources import RasterInput
 
     folder = data_folder("lidar-hd")
-    picture = RasterInput(folder / "ortho/test_data_rgb.tif", "aerial", ("R", "G", "B"))
+    photo = RasterInput(folder / "ortho/test_data_rgb.tif", "aerial", ("R", "G", "B"))
     cloud = folder / "tiles/test_data_77055_627760_LA93_IGN69.laz"
     how = {"decoding": Decoding("zone-probe", cost=Cost(atoms_per_latent=2000)), "execution": Execution(progress=False)}
-    product = predict_points(model, cloud, tmp_path / "out.laz", rasters=[picture], **how)
+    product = predict_points(model, cloud, tmp_path / "out.laz", rasters=[photo], **how)
     assert product.windows == 1
     assert_kept(cloud, tmp_path / "out.laz")
 
 
-def test_a_model_that_answers_no_numbers(tmp_path: Path) -> None:
+def test_a_model_that_predicts_no_numbers(tmp_path: Path) -> None:
     lost = tiny()
     torch.nn.init.constant_(next(iter(lost.head.parameters())), torch.nan)
     with pytest.raises(AtomizerError, match="the model predicts NaN"):

@@ -24,10 +24,10 @@ from atomizer_io.models.base import Cost
 from atomizer_io.prediction import rasters as module
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.raster_notes import warn_unlike
-from atomizer_io.prediction.raster_scene import RasterScene, usual_window_m
+from atomizer_io.prediction.raster_scene import RasterScene, sensor_hint, usual_window_m
 from atomizer_io.prediction.raster_windows import ramp
 from atomizer_io.prediction.rasters import predict_raster
-from chips import CORNER, NAMES, UTM, model_folder, quantity_folder, read, scene, values, write
+from chips import CORNER, NAMES, UTM, model_folder, read, regression_folder, scene, values, write
 
 QUIET: dict[str, Any] = {"windows": Windows(120.0), "execution": Execution(progress=False)}
 
@@ -36,7 +36,7 @@ def probabilities(product: module.RasterProduct) -> np.ndarray:
     return read(product.files["probabilities.tif"])
 
 
-def test_one_window_is_what_the_model_says(tmp_path: Path) -> None:
+def test_one_window_is_what_the_model_predicts(tmp_path: Path) -> None:
     array = values(12, 12)
     rasters = {"path": write(tmp_path / "scene.tif", array), "sensor": "sentinel2", "date": "2021-07-04"}
     product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
@@ -115,18 +115,18 @@ def test_no_data_and_masks_are_honoured(tmp_path: Path) -> None:
     assert (read(full.path) < 3).all()
 
 
-def test_an_empty_window_does_not_pull_a_quantity_down(tmp_path: Path) -> None:
+def test_an_empty_window_does_not_pull_a_regression_target_down(tmp_path: Path) -> None:
     array = values(12, 40).astype(np.float32)
     array[:, :, 14:] = np.nan
     rasters = {"path": write(tmp_path / "half.tif", array, nodata=np.nan), "sensor": "sentinel2"}
-    product = predict_raster(quantity_folder(), rasters, tmp_path / "map.tif", **QUIET)
-    whole = predict_raster(quantity_folder(), rasters, tmp_path / "full.tif", fill=True, **QUIET)
+    product = predict_raster(regression_folder(), rasters, tmp_path / "map.tif", **QUIET)
+    whole = predict_raster(regression_folder(), rasters, tmp_path / "full.tif", fill=True, **QUIET)
     result, filled = read(product.path)[0], read(whole.path)[0]
     assert np.isnan(result[:, 14:]).all()
     np.testing.assert_array_equal(result[:, :14], filled[:, :14])
     assert product.mean == pytest.approx(np.nanmean(result), rel=1e-5)
     assert not product.hectares
-    plan = module.RasterScene.of(quantity_folder(), rasters, windows=Windows(120.0))
+    plan = module.RasterScene.of(regression_folder(), rasters, windows=Windows(120.0))
     assert plan.layout.lefts == (0, 7, 14, 21, 28)  # the last three see nothing
     job = replace(plan, fill=True)
     np.testing.assert_allclose(
@@ -309,8 +309,19 @@ def test_channels_that_the_model_never_saw(tmp_path: Path) -> None:
         predict_raster(folder, radar, tmp_path / "b.tif", **QUIET)
 
 
+@pytest.mark.parametrize(("trained", "named"), [("sentinel2", "sentinel2_l2a"), ("sentinel2_l2a", "sentinel2")])
+def test_another_product_of_the_same_sensor(tmp_path: Path, trained: str, named: str) -> None:
+    """Their bands have the same names: the sensor that the model was trained with is suggested."""
+    channels = tuple(aio.sensors.get(trained).pick(*NAMES))
+    path = write(tmp_path / "a.tif", values(12, 12))
+    with pytest.warns(UserWarning, match=rf"trained without {named} B02.* wavelengths; did you mean {trained}\?"):
+        predict_raster(model_folder(channels=channels), {"path": path, "sensor": named}, tmp_path / "a.tiff", **QUIET)
+    other_bands = aio.sensors.get(named).pick("B04", "B11")
+    assert sensor_hint(aio.load_model(model_folder(channels=channels)).task_spec, other_bands) == ""
+
+
 def test_channels_that_the_model_never_did_without(tmp_path: Path) -> None:
-    """A sensor that no sample lacked is warned of, in a map; a model that was shown less answers without a word."""
+    """A sensor that no sample lacked is warned of, in a map; a model that was shown less predicts without a warning."""
     seen = (*SENTINEL2.pick(*NAMES), *aio.sensors.SENTINEL1.pick("VV"))
     rasters = scene(tmp_path, 12, 12)
     with pytest.warns(UserWarning, match="1 of the 4 channels that each training sample had are missing: sentinel1 VV"):
@@ -337,13 +348,13 @@ def test_pixels_much_finer_than_in_training_make_smaller_windows_and_are_warned_
         warn_unlike(model.task_spec.replace(channels=source.channels), [finer])
 
 
-def test_what_cannot_be_asked(tmp_path: Path) -> None:
+def test_what_cannot_be_predicted(tmp_path: Path) -> None:
     rasters = scene(tmp_path, 12, 12)
     whole = model_folder(task="classification")
     with pytest.raises(ConfigError, match="classification"):
         predict_raster(whole, rasters, tmp_path / "a.tif", **QUIET)
     with pytest.raises(ConfigError, match="neither probabilities"):
-        predict_raster(quantity_folder(), rasters, tmp_path / "a.tif", layers=["confidence"], **QUIET)
+        predict_raster(regression_folder(), rasters, tmp_path / "a.tif", layers=["confidence"], **QUIET)
     with pytest.raises(ConfigError, match="layer 'colour'"):
         predict_raster(model_folder(), rasters, tmp_path / "a.tif", layers=["colour"], **QUIET)
     with pytest.raises(ConfigError, match="numbered from 0"):
@@ -382,7 +393,7 @@ def test_values_in_other_units_are_noticed(tmp_path: Path) -> None:
         predict_raster(model_folder(), rasters, tmp_path / "map.tif", **QUIET)
 
 
-def test_files_beside_the_map_are_not_replaced_unasked(tmp_path: Path) -> None:
+def test_files_beside_the_map_are_not_replaced_by_default(tmp_path: Path) -> None:
     rasters = scene(tmp_path, 12, 12)
     (tmp_path / "map.png").write_text("mine")
     with pytest.raises(ConfigError, match=r"map.png exists: --overwrite replaces it"):

@@ -1,4 +1,4 @@
-"""What is written: maps that any GIS reads, layers, areas, a picture."""
+"""What is written: maps that any GIS reads, layers, areas, a preview."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from atomizer_io.models.storage import seal_at
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.products import MapGrid
 from atomizer_io.prediction.rasters import RasterProduct, predict_raster
-from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
+from chips import CORNER, UTM, model_folder, read, regression_folder, scene, values, write
 
 LAYERS = ("probabilities", "confidence", "attention")
 COLOURS = [tuple(round(255 * part) for part in colour) for colour in class_colours(("dry", "wet", "bare"))]
@@ -29,10 +29,10 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> RasterProduct:
     array = values(20, 30)
     array[:, :4] = 0
     path = write(folder / "scene.tif", array, nodata=0)
-    given = {"path": path, "sensor": "sentinel2"}
+    raster = {"path": path, "sensor": "sentinel2"}
     return predict_raster(
         model_folder(),
-        given,
+        raster,
         folder / "map.tif",
         layers=LAYERS,
         windows=Windows(120),
@@ -41,22 +41,22 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> RasterProduct:
 
 
 def test_the_map_is_a_cloud_optimized_geotiff(product: RasterProduct) -> None:
-    with rasterio.open(product.path) as found:
-        assert found.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
-        assert found.tags(ns="IMAGE_STRUCTURE")["COMPRESSION"] == "DEFLATE"
-        assert found.crs.to_epsg() == 32631
-        assert found.transform == Affine(10, 0, CORNER[0], 0, -10, CORNER[1])
-        assert found.dtypes == ("uint8",)
-        assert found.nodata == 255
-        assert found.descriptions == ("class",)
-        assert json.loads(found.tags()["classes"]) == ["dry", "wet", "bare"]
-        assert found.tags()["model"] == model_folder().name
-        assert found.tags()["model_seal"] == seal_at(model_folder())
-        colours = found.colormap(1)
+    with rasterio.open(product.path) as result:
+        assert result.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+        assert result.tags(ns="IMAGE_STRUCTURE")["COMPRESSION"] == "DEFLATE"
+        assert result.crs.to_epsg() == 32631
+        assert result.transform == Affine(10, 0, CORNER[0], 0, -10, CORNER[1])
+        assert result.dtypes == ("uint8",)
+        assert result.nodata == 255
+        assert result.descriptions == ("class",)
+        assert json.loads(result.tags()["classes"]) == ["dry", "wet", "bare"]
+        assert result.tags()["model"] == model_folder().name
+        assert result.tags()["model_seal"] == seal_at(model_folder())
+        colours = result.colormap(1)
         assert [colours[i][:3] for i in range(3)] == COLOURS
         assert colours[255][3] == 0
-        assert (found.read(1)[:4] == 255).all()
-        assert (found.read(1)[4:] < 3).all()
+        assert (result.read(1)[:4] == 255).all()
+        assert (result.read(1)[4:] < 3).all()
     names = product.files["map.aux.xml"].read_text()
     assert product.files["map.aux.xml"].name == "map.tif.aux.xml"
     assert "<Category>wet</Category>" in names
@@ -65,7 +65,7 @@ def test_the_map_is_a_cloud_optimized_geotiff(product: RasterProduct) -> None:
 def test_a_large_map_has_overviews_and_blocks(tmp_path: Path) -> None:
     """Data first by overview, blocks in order: what a reader of a cloud-optimized file counts on."""
     path = write(tmp_path / "coarse.tif", values(9, 9), transform=Affine(120, 0, CORNER[0], 0, -120, CORNER[1]))
-    found = predict_raster(
+    result = predict_raster(
         model_folder(),
         {"path": path, "sensor": "sentinel2"},
         tmp_path / "map.tif",
@@ -75,7 +75,7 @@ def test_a_large_map_has_overviews_and_blocks(tmp_path: Path) -> None:
         decoding=Decoding("quadtree"),
         execution=Execution(progress=False),
     )
-    for file in (found.path, found.files["confidence.tif"]):
+    for file in (result.path, result.files["confidence.tif"]):
         with rasterio.open(file) as source:
             assert source.shape == (1080, 1080)
             assert source.overviews(1) == [2, 4]
@@ -100,11 +100,11 @@ def test_layers(product: RasterProduct) -> None:
     entropy = -(probabilities[:, seen] * np.log(np.maximum(probabilities[:, seen], 1e-9))).sum(axis=0)
     np.testing.assert_allclose(confidence[1][seen], entropy, atol=1e-4)
     np.testing.assert_allclose(attention[:, seen].sum(axis=0), 1, atol=0.02)
-    with rasterio.open(product.files["attention.tif"]) as found:
-        assert found.descriptions == ("sentinel2 B02", "sentinel2 B03", "sentinel2 B08")
-        assert np.isnan(found.nodata)
-    with rasterio.open(product.files["probabilities.tif"]) as found:
-        assert found.descriptions == ("dry", "wet", "bare")
+    with rasterio.open(product.files["attention.tif"]) as result:
+        assert result.descriptions == ("sentinel2 B02", "sentinel2 B03", "sentinel2 B08")
+        assert np.isnan(result.nodata)
+    with rasterio.open(product.files["probabilities.tif"]) as result:
+        assert result.descriptions == ("dry", "wet", "bare")
 
 
 def test_areas(product: RasterProduct) -> None:
@@ -121,11 +121,11 @@ def test_areas(product: RasterProduct) -> None:
     assert product.files["areas.csv"].name == "map.areas.csv"
 
 
-def mapped_part(picture: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+def mapped_part(preview: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """The pixels of the map in its preview, in which each is enlarged to a square."""
     times = LEAST // max(shape)
     rows, columns = (MARGIN + times * np.arange(side) + times // 2 for side in shape)
-    return picture[:3, rows[:, None], columns]
+    return preview[:3, rows[:, None], columns]
 
 
 def colours_in(part: np.ndarray) -> set[tuple[int, ...]]:
@@ -133,25 +133,25 @@ def colours_in(part: np.ndarray) -> set[tuple[int, ...]]:
 
 
 def test_the_preview_has_the_colours_of_the_map_a_legend_and_a_scale_bar(product: RasterProduct) -> None:
-    picture, classes = read(product.files["picture.png"]), read(product.path)[0]
-    shown = mapped_part(picture, classes.shape)
+    preview, classes = read(product.files["preview.png"]), read(product.path)[0]
+    shown = mapped_part(preview, classes.shape)
     for number, colour in (*enumerate(COLOURS), (255, (255, 255, 255))):
         assert (shown[:, classes == number] == np.array(colour)[:, None]).all()
     times = LEAST // max(classes.shape)
-    beside = picture[:3, :, 2 * MARGIN + times * classes.shape[1] :]
+    beside = preview[:3, :, 2 * MARGIN + times * classes.shape[1] :]
     present = {COLOURS[number] for number in np.unique(classes) if number != 255}
     assert colours_in(beside) & set(COLOURS) == present, "the legend has the classes that occur"
-    below = picture[:3, MARGIN + times * classes.shape[0] + 2 :, : times * classes.shape[1]]
+    below = preview[:3, MARGIN + times * classes.shape[0] + 2 :, : times * classes.shape[1]]
     run = (below == 0).all(axis=0).sum(axis=1).max()  # black pixels in a row
     assert abs(run - times * 10) <= 1, "100 m are ten pixels"
 
 
 def test_a_preview_without_matplotlib_is_the_map_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for number, folder in enumerate((model_folder(), quantity_folder())):
+    for number, folder in enumerate((model_folder(), regression_folder())):
         target = tmp_path / f"map{number}.tif"
         product = predict_raster(folder, scene(tmp_path), target, execution=Execution(progress=False))
-        assert read(product.files["picture.png"]).shape == (4, 20, 30)
+        assert read(product.files["preview.png"]).shape == (4, 20, 30)
 
 
 def test_the_preview_of_names_that_are_no_formulas(tmp_path: Path) -> None:
@@ -159,28 +159,28 @@ def test_the_preview_of_names_that_are_no_formulas(tmp_path: Path) -> None:
     product = predict_raster(
         model_folder(class_names=names), scene(tmp_path), tmp_path / "map.tif", execution=Execution(progress=False)
     )
-    assert read(product.files["picture.png"]).ndim == 3
+    assert read(product.files["preview.png"]).ndim == 3
 
 
-def test_a_quantity_in_its_units(tmp_path: Path) -> None:
+def test_a_regression_target_in_its_units(tmp_path: Path) -> None:
     product = predict_raster(
-        quantity_folder(),
+        regression_folder(),
         scene(tmp_path),
         tmp_path / "map.tif",
         layers=["attention"],
         execution=Execution(progress=False),
     )
-    found = read(product.path)
-    assert found.dtype == np.float32
-    assert np.isfinite(found).all()
+    result = read(product.path)
+    assert result.dtype == np.float32
+    assert np.isfinite(result).all()
     with rasterio.open(product.path) as source:
         assert source.descriptions == ("value",)
         assert np.isnan(source.nodata)
         assert source.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
-    assert product.mean == pytest.approx(found.mean(), rel=1e-4)
-    assert set(product.files) == {"map.tif", "attention.tif", "picture.png"}
-    shown = mapped_part(read(product.files["picture.png"]), found.shape[1:])
-    lowest, highest = (shown.reshape(3, -1)[:, at].tolist() for at in (found.argmin(), found.argmax()))
+    assert product.mean == pytest.approx(result.mean(), rel=1e-4)
+    assert set(product.files) == {"map.tif", "attention.tif", "preview.png"}
+    shown = mapped_part(read(product.files["preview.png"]), result.shape[1:])
+    lowest, highest = (shown.reshape(3, -1)[:, at].tolist() for at in (result.argmin(), result.argmax()))
     assert (lowest, highest) == ([68, 1, 84], [253, 231, 36]), "the ends of viridis, which stand beside it"
 
 

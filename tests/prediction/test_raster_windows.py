@@ -1,4 +1,4 @@
-"""Windows cover every pixel, overlap as asked, and weigh smoothly."""
+"""Windows cover every pixel, overlap as requested, and weigh smoothly."""
 
 from __future__ import annotations
 

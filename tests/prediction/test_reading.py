@@ -24,7 +24,7 @@ LAYOUTS = {
 
 
 class Spy:
-    """What rasterio was asked for."""
+    """What was requested of rasterio."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bands: list[list[int]] = []
@@ -63,8 +63,8 @@ def test_a_window_is_one_call_in_any_layout(tmp_path: Path, monkeypatch: pytest.
     frame = LocalFrame.around(UTM, CORNER[0] + 300, CORNER[1] - 250)
     atoms = source.atoms(frame, (-100.0, -100.0, 100.0, 100.0))
     assert spy.bands == [[1, 3]] and spy.masks == 0
-    found = atoms.acquisitions[0].values.numpy().T.reshape(2, 20, 20)
-    np.testing.assert_array_equal(found, array[[0, 2], 15:35, 20:40])
+    result = atoms.acquisitions[0].values.numpy().T.reshape(2, 20, 20)
+    np.testing.assert_array_equal(result, array[[0, 2], 15:35, 20:40])
 
 
 def test_alpha_comes_with_the_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,41 +81,41 @@ def test_alpha_comes_with_the_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_number_that_float32_cannot_hold_is_absent(tmp_path: Path) -> None:
-    """As an infinite one is; the map has an answer by the other bands of the pixel."""
+    """As an infinite one is; the map has a prediction by the other bands of the pixel."""
     array = values(12, 12).astype(np.float64)
     array[1, 4, 5] = 1e300
     array[:, 7, 7] = -1e300
-    given = {"path": write(tmp_path / "a.tif", array), "sensor": "sentinel2"}
+    raster = {"path": write(tmp_path / "a.tif", array), "sensor": "sentinel2"}
     with pytest.warns(UserWarning, match=r"a\.tif: 1 value beyond ±3\.4e\+38") as noted:
         product = predict_raster(
-            model_folder(), given, tmp_path / "map.tif", windows=Windows(60.0), execution=Execution(progress=False)
+            model_folder(), raster, tmp_path / "map.tif", windows=Windows(60.0), execution=Execution(progress=False)
         )
     assert sum(warning.category is UserWarning for warning in noted) == 1, "once, not for each window"
     array[np.abs(array) > 1e30] = np.inf
     write(tmp_path / "a.tif", array)
-    other = predict_raster(
-        model_folder(), given, tmp_path / "inf.tif", windows=Windows(60.0), execution=Execution(progress=False)
+    second = predict_raster(
+        model_folder(), raster, tmp_path / "inf.tif", windows=Windows(60.0), execution=Execution(progress=False)
     )
-    with rasterio.open(product.path) as found, rasterio.open(other.path) as expected:
-        np.testing.assert_array_equal(found.read(), expected.read())
-        assert (found.read(1) == 255).sum() == 1
+    with rasterio.open(product.path) as result, rasterio.open(second.path) as expected:
+        np.testing.assert_array_equal(result.read(), expected.read())
+        assert (result.read(1) == 255).sum() == 1
 
 
 def test_scale_and_offset_are_not_applied_but_mentioned(tmp_path: Path) -> None:
     """Reflectance as fractions, with a model that was trained on ten thousandths."""
     path = write(tmp_path / "a.tif", (values(12, 12) / 1e4).astype(np.float32))
-    given = {"path": path, "sensor": "sentinel2"}
+    raster = {"path": path, "sensor": "sentinel2"}
     with pytest.warns(UserWarning, match="other units than the training data") as noted:
-        predict_raster(model_folder(), given, tmp_path / "map.tif", execution=Execution(progress=False))
+        predict_raster(model_folder(), raster, tmp_path / "map.tif", execution=Execution(progress=False))
     assert "scale" not in str(noted[0].message)
     with rasterio.open(path, "r+") as target:
         target.scales, target.offsets = (1e-4,) * 3, (0.0,) * 3
-    source = RasterSource.open(RasterInput.of(given))
+    source = RasterSource.open(RasterInput.of(raster))
     assert str(source).endswith("10 m; its scale and offset are not applied")
     atoms = source.atoms(LocalFrame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
     assert float(atoms.acquisitions[0].values.max()) < 1, "as they are stored"
     with pytest.warns(UserWarning, match=r"scale and offset in the file are not applied.*gdal_translate -unscale"):
-        predict_raster(model_folder(), given, tmp_path / "again.tif", execution=Execution(progress=False))
+        predict_raster(model_folder(), raster, tmp_path / "again.tif", execution=Execution(progress=False))
 
 
 def test_another_coordinate_system_or_choice_of_bands_is_another_plan(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -69,15 +70,15 @@ def test_a_list_with_several_rasters_a_scene(tmp_path: Path, capsys: pytest.Capt
         "parts,part0.tif,sentinel2\nparts,part1.tif,sentinel2\n"
     )
     assert predict("--list", tmp_path / "list.csv", "-o", tmp_path / "out.csv") == 1
-    told = capsys.readouterr()
-    assert "broken: failed: " in told.err and "2 of 3 scenes in " in told.out
+    printed = capsys.readouterr()
+    assert "broken: failed: " in printed.err and "2 of 3 scenes in " in printed.out
     one, broken, parts = table(tmp_path / "out.csv")
     assert broken["predicted_class"] == broken["p_wet"] == ""
     assert one["predicted_class"] == parts["predicted_class"]
     assert float(one["p_wet"]) == pytest.approx(float(parts["p_wet"]), abs=1e-3)
 
 
-def test_a_quantity_of_a_scene(tmp_path: Path) -> None:
+def test_a_regression_target_of_a_scene(tmp_path: Path) -> None:
     settings = {"num_outputs": 1, "class_names": (), "target_mean": 100.0, "target_std": 20.0}
     model = model_folder(task="scene_regression", **settings)
     product = aio.predict_labels(model, {"a": [scene(tmp_path, 8, 8)]}, tmp_path / "a.csv")
@@ -106,10 +107,23 @@ def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "has 9,000,000 values" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("extent_m", "warns"), [(None, 0), (60.0, 0), (150.0, 0), (640.0, 1), (50.0, 1)])
+def test_a_patch_of_another_extent_is_warned_about(tmp_path: Path, extent_m: float | None, warns: int) -> None:
+    model = model_folder(task="classification", channels=tuple(SENTINEL2.pick(*NAMES)), extent_m=extent_m)
+    folder = patches(tmp_path, 2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert predict("--raster", folder, "--sensor", "sentinel2", "-o", tmp_path / "out.csv", model=model) == 0
+    texts = [str(warning.message) for warning in caught if "covers 80 m" in str(warning.message)]
+    assert len(texts) == warns
+    assert all(f"p0.tif covers 80 m; the model was trained on scenes of {extent_m:g} m" in text for text in texts)
+    assert all("(likewise p1.tif)" in text for text in texts)
+
+
 def test_values_in_other_units_are_warned_about(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(3):
         write(tmp_path / f"in/p{number}.tif", (values(8, 8, number) / 1e4).astype(np.float32))
-    given = {f"p{i}": [{"path": tmp_path / f"in/p{i}.tif", "sensor": "sentinel2"}] for i in range(3)}
+    inputs = {f"p{i}": [{"path": tmp_path / f"in/p{i}.tif", "sensor": "sentinel2"}] for i in range(3)}
     with pytest.warns(UserWarning, match="seems to be in other units than the training data"):
-        aio.predict_labels(classifier(), given, tmp_path / "a.csv")
+        aio.predict_labels(classifier(), inputs, tmp_path / "a.csv")

@@ -1,4 +1,4 @@
-"""A quantity has a name and a unit, from the dataset to the map."""
+"""A regression target has a name and a unit, from the dataset to the map."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.points import predict_points
 from atomizer_io.prediction.rasters import predict_raster
-from chips import CORNER, model_folder, quantity_folder, scene
+from chips import CORNER, model_folder, regression_folder, scene
 from scenes import forge
 
 BIOMASS = {"target_name": "above-ground biomass", "target_unit": "t/ha"}
@@ -29,17 +29,17 @@ def biomass_folder() -> Path:
     return model_folder(**settings, **BIOMASS)
 
 
-def test_the_map_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given, output = scene(tmp_path, 14, 14), tmp_path / "map.tif"
+def test_the_map_describes_its_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raster, output = scene(tmp_path, 14, 14), tmp_path / "map.tif"
     line = ["predict", "--quiet", "--workers", "0", "--model", str(biomass_folder()), "--window", "120"]
-    line += ["--raster", str(given["path"]), "--sensor", "sentinel2"]
+    line += ["--raster", str(raster["path"]), "--sensor", "sentinel2"]
     assert main([*line, "-o", str(output)]) == 0
     text = capsys.readouterr().out
     assert " t/ha (above-ground biomass)\n" in text
     assert "576 of 576 positions decoded (dense)\n" in text
-    with rasterio.open(output) as found:
-        assert found.descriptions == ("above-ground biomass",)
-        assert found.units == ("t/ha",)
+    with rasterio.open(output) as file:
+        assert file.descriptions == ("above-ground biomass",)
+        assert file.units == ("t/ha",)
     (tmp_path / "places.csv").write_text(f"x,y\n{CORNER[0] + 45},{CORNER[1] - 45}\n")
     assert main([*line, "--at", str(tmp_path / "places.csv"), "-o", str(tmp_path / "out.csv")]) == 0
     assert "1 of 1 positions (above-ground biomass in t/ha)" in capsys.readouterr().out
@@ -47,15 +47,15 @@ def test_the_map_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_without_a_name_it_is_a_value(tmp_path: Path) -> None:
     product = predict_raster(
-        quantity_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif", execution=Execution(progress=False)
+        regression_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif", execution=Execution(progress=False)
     )
-    with rasterio.open(product.path) as found:
-        assert found.descriptions == ("value",)
-        assert found.units == (None,)
+    with rasterio.open(product.path) as file:
+        assert file.descriptions == ("value",)
+        assert file.units == (None,)
 
 
 def test_models_without_names_still_load(tmp_path: Path) -> None:
-    """And are the same to their calibration, as names change no answer."""
+    """And are the same to their calibration, as names change no prediction."""
     model = aio.AtomizerIO.from_pretrained(biomass_folder())
     assert (model.task_spec.target_name, model.task_spec.target_unit) == tuple(BIOMASS.values())
     model.save_pretrained(tmp_path)
@@ -70,16 +70,16 @@ def test_models_without_names_still_load(tmp_path: Path) -> None:
 
 
 def test_training_keeps_what_the_dataset_knows_of_its_target(tmp_path: Path) -> None:
-    from atomizer_io.training.build import build, look
+    from atomizer_io.training.build import build, inspect
     from atomizer_io.training.config import ModelSettings, Run
 
     train = BioMassters(fixtures.write("biomassters", tmp_path, size=32), "train", months=[0])
     run = Run(model=ModelSettings(preset="atomizer_io_tiny"))
-    task_spec = build(run, train, look(run, train)).task_spec
+    task_spec = build(run, train, inspect(run, train)).task_spec
     assert (task_spec.target_name, task_spec.target_unit) == tuple(BIOMASS.values())
 
 
-def test_stac_says_it() -> None:
+def test_stac_has_them() -> None:
     pytest.importorskip("pystac")
     from atomizer_io.export.stac import _output
 
@@ -96,7 +96,7 @@ def test_dimensions_of_points_say_what_they_are(tmp_path: Path) -> None:
     cloud.write(tmp_path / "in.las")
     predict_points(model_folder(), tmp_path / "in.las", tmp_path / "out.las", execution=Execution(progress=False))
     with laspy.open(tmp_path / "out.las") as file:
-        found = {d.name: d.description for d in file.header.point_format.extra_dimensions}
-    assert found["PredictedClassification"] == "LAS code of the likeliest class"
-    assert found["entropy"] == "nats"
-    assert found["wet"] == "probability"
+        descriptions = {d.name: d.description for d in file.header.point_format.extra_dimensions}
+    assert descriptions["PredictedClassification"] == "LAS code of the likeliest class"
+    assert descriptions["entropy"] == "nats"
+    assert descriptions["wet"] == "probability"

@@ -82,10 +82,20 @@ def test_the_phases_of_a_run_are_written_down(tmp_path: Path, capsys: pytest.Cap
     train(config.load(path, ["name=phases"]), progress=True)
     printed = capsys.readouterr()
     result = json.loads((tmp_path / "runs" / "phases" / "metrics.json").read_text())
-    phases = ["reading", "initialisation", "validation", "training", "closing", "baselines"]
+    phases = ["start", "reading", "initialisation", "training", "validation", "closing", "baselines"]
     assert list(result["phases"]) == phases
-    assert sum(result["phases"].values()) <= result["seconds"] + 0.5
+    assert sum(result["phases"].values()) == pytest.approx(result["seconds"], abs=0.5)
     assert re.search(r"^took \d\d:\d\d", printed.out, re.MULTILINE)
+
+
+def test_the_phases_that_are_printed_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    timing = Timing(90.4, None)
+    for name, seconds in (("reading", 61.5), ("initialisation", 0.3), ("training", 7.6), ("closing", 2.4)):
+        with timing.phase(name):
+            clock[0] += seconds
+    assert timing.line() == "took 01:21: start 00:10, reading 01:01, training 00:08, closing 00:02"
 
 
 def test_time_is_left_for_the_end() -> None:

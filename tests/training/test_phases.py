@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from atomizer_io.errors import ConfigError
 from atomizer_io.training import callbacks, config, results, task
 from atomizer_io.training import folder as folder_files
 from atomizer_io.training import run as running
@@ -55,6 +56,16 @@ def test_killed_between_phases_it_ends_as_the_whole_run(whole: Path, kind: Any, 
     resumed = trained(whole.parents[1], name, resume=True)
     assert_same_end(whole, resumed)
     assert (resumed / DERIVED).read_text() == (whole / DERIVED).read_text()
+
+
+@pytest.mark.parametrize("damage", ["batch_size: '4'", "batch_size: 4.0", "crop_m: true", "repeat: -1", "queries: [1]"])
+def test_derived_settings_of_another_type_are_refused(tmp_path: Path, damage: str) -> None:
+    (tmp_path / DERIVED).write_text("training: {batch_size: 4, crop_m: 120.0, repeat: 1, queries: null}\n")
+    derived = folder_files.read_derived(tmp_path)
+    assert derived == {"batch_size": 4, "crop_m": 120.0, "repeat": 1, "queries": None}
+    (tmp_path / DERIVED).write_text(f"training: {{{damage}}}\n")
+    with pytest.raises(ConfigError, match=r"derived\.yaml is damaged: remove it"):
+        folder_files.read_derived(tmp_path)
 
 
 def test_killed_before_its_settings_it_begins_again(whole: Path) -> None:

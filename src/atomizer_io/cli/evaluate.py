@@ -8,7 +8,6 @@ channels and wavelengths of your data: sentinel1+B04, lidar-only, no-sentinel1, 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from atomizer_io.cli.decoding import add_decoding, add_model_and_data, decoding_of
@@ -27,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table of the scores and, last, one line of JSON."""
-    from atomizer_io.texts import write_output
+    from atomizer_io.texts import json_text, write_output
     from atomizer_io.training.bands import configurations
     from atomizer_io.training.evaluate import evaluate, table
     from atomizer_io.training.splits import settings_of
@@ -43,6 +42,6 @@ def run(args: argparse.Namespace) -> int:
     )
     print(table(scores))
     if args.output is not None:
-        write_output(args.output, json.dumps(scores, indent=2) + "\n")
-    print(json.dumps(scores["scores"]))
+        write_output(args.output, json_text(scores, 2) + "\n")
+    print(json_text(scores["scores"]))
     return 0

@@ -178,7 +178,7 @@ def predict(args: argparse.Namespace) -> int:
     how: dict[str, Any] = {
         "decoding": decoding_of(args),
         "execution": Execution(
-            engine(args.engine, args.workers, args.scheduler), args.resume, args.overwrite, not args.quiet, tell=print
+            engine(args.engine, args.workers, args.scheduler), args.resume, args.overwrite, not args.quiet, log=print
         ),
     }
     for raster in args.raster or ():
@@ -187,7 +187,7 @@ def predict(args: argparse.Namespace) -> int:
     print(model_line(args.model))
     if clouds:
         side = PointCloudWindows().side_m if args.window is None else args.window
-        how |= {"windows": PointCloudWindows(side, ask_every_m=args.decode_every)}
+        how |= {"windows": PointCloudWindows(side, decode_every_m=args.decode_every)}
         how |= {"rasters": args.raster or (), "crs": args.cloud_crs}
         if maps:
             return run_clouds(args, {**how, "gsd_m": args.output_gsd, "layers": layers})
@@ -267,7 +267,7 @@ def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
     if args.list is not None:
         if args.raster:
             raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
-        how["execution"] = replace(how["execution"], tell=None)  # one line for each scene is enough
+        how["execution"] = replace(how["execution"], log=None)  # one line for each scene is enough
         report = functools.partial(report_outcome, decode=how["decoding"].strategy)
         scenes = read_list(args.list, allow_vrt=args.allow_vrt)
         return summarise(

@@ -8,7 +8,6 @@ the models, scores, curves and figures; --resume continues a run that was stoppe
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 
@@ -32,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
     import yaml
 
+    from atomizer_io.texts import json_text
     from atomizer_io.training import config
     from atomizer_io.training.run import train
 
@@ -45,5 +45,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     result = train(settings, resume=args.resume, progress=not args.quiet, began_s=began_s)
     if result:
-        print(json.dumps({key: result[key] for key in SHOWN}))
+        print(json_text({key: result[key] for key in SHOWN}))
     return 0

@@ -34,6 +34,7 @@ NEARLY_ALL = 0.9  # of the bands: over water, many are dark in any unit
 CLOUDS = 0.4  # standard deviations that clouds in the training data may hide
 PIXELS = 1 << 16  # of an image that are looked at
 OFFSET, DARK = 1000.0, (985.0, 1600.0)  # Sentinel-2 from processing baseline 04.00 on; where its dark pixels then lie
+RED_UM = 0.6  # below it, the air is brighter than 1000 at the top of the atmosphere, with an offset or without
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,18 +259,20 @@ def other_units(bands: Sequence[Band]) -> tuple[Band, str] | None:
 def offset(bands: Sequence[Band]) -> tuple[Band, str] | None:
     """Return the darkest band, and why, where Sentinel-2 has the offset of baseline 04.00 and the training data not.
 
-    With it nothing lies below 1000, the dark pixels of most bands are just above, and without it the medians fit the
-    training data better, or no worse than clouds in these explain. Three bands and some pixels are needed.
+    With it nothing lies below 1000 (but for one pixel in a thousand), the dark pixels of half of the bands from red on
+    are just above, and without it the medians fit the training data better, or no worse than clouds in these explain.
+    Three bands, one of them from red on, and some pixels are needed.
     """
     if len(bands) < 3 or not all(b.channel.sensor.startswith("sentinel2") and b.mean > 50 for b in bands):
         return None
     if min(len(band.values) for band in bands) < ENOUGH:
         return None
-    dark = [float(np.percentile(band.values, 1)) for band in bands]
+    lowest, dark = np.stack([np.percentile(band.values, (0.1, 1)) for band in bands], axis=1)
+    red = np.array([(band.channel.wavelength_um or 0.0) > RED_UM for band in bands])
     shifts = np.array([(float(np.median(band.values)) - band.mean) / band.std for band in bands])
     without = shifts - [OFFSET / band.std for band in bands]
     worse = np.abs(without).mean() - np.abs(shifts).mean()
-    if min(dark) < DARK[0] or sum(low <= DARK[1] for low in dark) < len(bands) / 2 or worse > CLOUDS:
+    if not red.any() or lowest.min() < DARK[0] or (dark[red] <= DARK[1]).mean() < 0.5 or worse > CLOUDS:
         return None
     band = bands[int(np.argmin(dark))]
     return band, (

@@ -77,7 +77,7 @@ def scene_inputs(
     if config.temporal:
         inputs["step_day"] = time_steps(atoms)[1]
     if located is not None:
-        inputs |= {"query_position": located.near.queries_M2, "neighbor": located.near.latents_Mk}
+        inputs |= {"query_position": located.queries_M2, "neighbor": located.latents_Mk}
     if seen_MW is not None:
         slot_N = torch.full((len(raw_N),), -1)
         slot_N[order_Rn[~padding]] = torch.nonzero(~padding.flatten())[:, 0]

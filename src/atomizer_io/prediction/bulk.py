@@ -12,7 +12,7 @@ from typing import Any
 
 from atomizer_io.decoding.scene_decoder import loaded
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.point_clouds import SUFFIXES as CLOUDS
+from atomizer_io.io.point_clouds import SUFFIXES as POINT_CLOUDS
 from atomizer_io.io.tables import rows
 from atomizer_io.models.base import Model
 from atomizer_io.prediction.engines import keep_workers
@@ -74,9 +74,9 @@ def predict_scenes(
     ``report`` is called after each scene. With ``execution.resume``, finished maps are kept if all their files are as
     they were written, and computed again if not. Further keywords are those of :func:`predict_raster`.
     """
-    given = scenes if isinstance(scenes, Mapping) else read_list(Path(scenes))
+    named = scenes if isinstance(scenes, Mapping) else read_list(Path(scenes))
     tasks: dict[str, Task] = {}
-    for name, rasters in given.items():
+    for name, rasters in named.items():
         check_name(name)
 
         def make(output: Path, rasters: Any = rasters, **how: Any) -> RasterProduct:
@@ -97,9 +97,9 @@ def predict_point_clouds(
     execution: Execution = Execution(),
     **how: Any,
 ) -> list[Outcome]:
-    """Classify the points of many clouds, given as files or folders of LAS, LAZ and PLY files, into ``folder``.
+    """Classify the points of many point clouds, given as files or folders of LAS, LAZ and PLY files, into ``folder``.
 
-    Outputs have the names of their inputs; COPC becomes plain LAZ, as does PLY. With ``gsd_m`` each cloud becomes a map
+    Outputs have the names of their inputs; COPC becomes plain LAZ, as does PLY. With ``gsd_m`` each one becomes a map
     with pixels of so many metres, ``folder/NAME.tif``. As to errors and resuming see :func:`predict_scenes`; further
     keywords are those of :func:`predict_points`, or of :func:`predict_point_cloud_map` for maps.
     """
@@ -123,7 +123,7 @@ def predict_point_clouds(
 
 def read_list(path: Path, *, allow_vrt: bool = False) -> dict[str, list[dict[str, Any]]]:
     """Return the rasters of each scene that a CSV file lists, in its order; ``allow_vrt`` holds for all of them."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    scenes: dict[str, list[dict[str, Any]]] = {}
     folder = os.path.dirname(path)
     for number, row in enumerate(rows(path, ["scene", "path"]), 1):
         cells = {(key or "").strip(): value.strip() for key, value in row.items() if isinstance(value, str)}
@@ -132,35 +132,35 @@ def read_list(path: Path, *, allow_vrt: bool = False) -> dict[str, list[dict[str
             raise DataError(path, f"row {number}: column {unknown[0]!r} is not known; use {', '.join(COLUMNS)}")
         if not cells["scene"] or not cells["path"]:
             raise DataError(path, f"row {number} has no {'path' if cells['scene'] else 'scene'}")
-        given: dict[str, Any] = {COLUMNS[key]: value for key, value in cells.items() if value}
-        name = given.pop("scene")
-        given["path"] = Path(os.path.join(folder, given["path"]))
+        raster: dict[str, Any] = {COLUMNS[key]: value for key, value in cells.items() if value}
+        name = raster.pop("scene")
+        raster["path"] = Path(os.path.join(folder, raster["path"]))
         if allow_vrt:
-            given["allow_vrt"] = True
-        if "bands" in given:
-            given["bands"] = [band for band in re.split(r"[,;\s]+", given["bands"]) if band]
+            raster["allow_vrt"] = True
+        if "bands" in raster:
+            raster["bands"] = [band for band in re.split(r"[,;\s]+", raster["bands"]) if band]
         for key, called, unit in (("gsd_m", "gsd", " of metres"), ("nodata", "nodata", "")):
             try:
-                given |= {key: float(given[key])} if key in given else {}
+                raster |= {key: float(raster[key])} if key in raster else {}
             except ValueError:
-                raise DataError(path, f"row {number}: {called} is {given[key]!r}; give a number{unit}") from None
-        found.setdefault(name, []).append(given)
-    if not found:
+                raise DataError(path, f"row {number}: {called} is {raster[key]!r}; give a number{unit}") from None
+        scenes.setdefault(name, []).append(raster)
+    if not scenes:
         raise DataError(path, "lists no scene")
-    return found
+    return scenes
 
 
-def point_cloud_files(given: Sequence[str | Path]) -> list[Path]:
-    """Return the given files, and the LAS, LAZ and PLY files of the given folders."""
-    found: list[Path] = []
-    for path in map(Path, given):
-        inside = sorted(p for p in path.iterdir() if p.suffix.lower() in CLOUDS) if path.is_dir() else [path]
+def point_cloud_files(paths: Sequence[str | Path]) -> list[Path]:
+    """Return the files among ``paths``, and the LAS, LAZ and PLY files of the folders among them."""
+    files: list[Path] = []
+    for path in map(Path, paths):
+        inside = sorted(p for p in path.iterdir() if p.suffix.lower() in POINT_CLOUDS) if path.is_dir() else [path]
         if not inside:
             raise DataError(path, "contains no LAS, LAZ or PLY file")
-        found += inside
-    if not found:
-        raise ConfigError("no cloud was given: name a file or a folder")
-    return list(dict.fromkeys(found))
+        files += inside
+    if not files:
+        raise ConfigError("no point cloud was given: name a file or a folder")
+    return list(dict.fromkeys(files))
 
 
 def check_name(name: str) -> None:
@@ -204,7 +204,7 @@ def _each(
         raise ConfigError(f"{there[0]} exists{more}: --resume keeps finished outputs, --overwrite replaces them")
     if not isinstance(model, Model):
         loaded(str(model))
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     execution = replace(execution, engine=execution.runner)
     finished = Finished(folder)
     with keep_workers(execution.runner):
@@ -214,12 +214,12 @@ def _each(
                 outcome = Outcome(name, output, note=NOTES[state])
             else:
                 outcome = _one(name, output, functools.partial(make, output, **how), execution, finished, state)
-            found.append(outcome)
+            outcomes.append(outcome)
             if report is not None:
                 report(outcome)
             if outcome.error is not None and fail_fast:
                 break
-    return found
+    return outcomes
 
 
 def _one(

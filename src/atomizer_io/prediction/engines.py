@@ -172,7 +172,7 @@ class Dask:
                 try:
                     client = stack.enter_context(Client(self.scheduler, timeout=TIMEOUT_S))
                 except OSError as error:
-                    raise ConfigError(f"no Dask scheduler answers at {self.scheduler}: {error}") from error
+                    raise ConfigError(f"no Dask scheduler responds at {self.scheduler}: {error}") from error
             left, open_tasks, ready = iter(tasks), {}, as_completed()
 
             def submit(task: Any, tried: int = 0) -> None:

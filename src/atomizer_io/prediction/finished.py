@@ -38,21 +38,21 @@ class Finished:
         with contextlib.suppress(OSError):
             for line in (folder / RECORD).read_text(encoding="utf-8", errors="replace").splitlines():
                 with contextlib.suppress(ValueError, KeyError, TypeError):
-                    found = parse_json(line)
-                    self.files[str(found["output"])] = dict(found["files"])
+                    record = parse_json(line)
+                    self.files[str(record["output"])] = dict(record["files"])
 
     def add(self, output: Path, files: Iterable[Path]) -> None:
         """Record the files of an output that was written, and return when the record is on the disk."""
-        found = {path.name: trace(path) for path in files if path.is_file()}
-        self.files[output.name] = found
-        append_line(self.folder / RECORD, json.dumps({"output": output.name, "files": found}))
+        traces = {path.name: trace(path) for path in files if path.is_file()}
+        self.files[output.name] = traces
+        append_line(self.folder / RECORD, json.dumps({"output": output.name, "files": traces}))
 
     def state(self, output: Path) -> str:
         """Return whether an output is as it was written; one without a record is read to its end instead."""
         if output.name not in self.files:
             return READABLE if readable(output) else UNREADABLE
         files = self.files[output.name]
-        same = all(trace(self.folder / Path(name).name) == found for name, found in files.items())
+        same = all(trace(self.folder / Path(name).name) == stored for name, stored in files.items())
         return WHOLE if same and output.name in files else CHANGED
 
 

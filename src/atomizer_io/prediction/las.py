@@ -23,7 +23,7 @@ from atomizer_io.io.point_clouds import open_las, point_cloud_header
 from atomizer_io.io.point_store import CHUNK
 
 Bytes = NDArray[np.uint8]
-Extra = tuple[str, str, str]  # a dimension that is added: its name, its type (u1 or f4), what it is or its unit
+Extra = tuple[str, str, str]  # a dimension that is added: its name, its type (u1 or f4), its meaning or its unit
 
 COPIED = 16 << 20  # bytes at once
 SUFFIXES = (".las", ".laz")
@@ -54,11 +54,14 @@ class Record:
 class Original:
     """The file that a new one is written like; ``dimensions`` are the names of all values of a point.
 
+    Messages name the file ``called``, which is another one if ``path`` is a copy of a PLY file.
+
     ``tail`` are the pieces behind the points: extended records, or the waveforms of LAS 1.3. ``gone`` are those bytes
     of a stored point that are left out, because an earlier prediction added them.
     """
 
     path: Path
+    called: Path
     head: bytes  # up to the first point
     records: tuple[Record, ...]
     tail: tuple[Record, ...]
@@ -67,7 +70,7 @@ class Original:
     gone: tuple[int, ...] = ()
 
     @classmethod
-    def read(cls, path: Path, crs: str | None = None) -> Original:
+    def read(cls, path: Path, crs: str | None = None, called: Path | None = None) -> Original:
         """Read everything but the points; ``crs`` is for a file without a coordinate system."""
         if path.suffix.lower() not in SUFFIXES:
             raise DataError(path, "is neither LAS, LAZ nor PLY: only those are read as point clouds")
@@ -79,7 +82,7 @@ class Original:
                 raise DataError(path, "is LAZ with waveforms, which would be lost: convert it to .las first")
             size, _, count = struct.unpack_from("<HII", head, 94)
             records = _records(file, size, count, "<2x16sHH32x")
-            return cls(path, head, records, _tail(file, head), points, names)
+            return cls(path, called or path, head, records, _tail(file, head), points, names)
 
     @property
     def minor(self) -> int:
@@ -109,14 +112,14 @@ class Original:
                 count += len(points)
                 yield points
         if count < self.points:
-            raise DataError(self.path, f"is truncated: it holds {count} of {self.points} points")
+            raise DataError(self.called, f"is truncated: it holds {count} of {self.points} points")
 
     def bytes_of(self, points: Any) -> Bytes:
         """Return a copy of the points of :meth:`chunks` as they are stored (P, bytes)."""
         raw: Bytes = np.frombuffer(np.ascontiguousarray(points.array), np.uint8).reshape(len(points), -1)
         length = self.record_length + len(self.gone)
         if raw.shape[1] != length:
-            raise DataError(self.path, f"cannot be read: points have {raw.shape[1]} bytes, not {length}")
+            raise DataError(self.called, f"cannot be read: points have {raw.shape[1]} bytes, not {length}")
         return np.delete(raw, self.gone, axis=1) if self.gone else raw.copy()
 
     def copied_record(self, record: Record) -> bytes:
@@ -141,13 +144,13 @@ def written_like(
 ) -> Iterator[Callable[[Bytes], None]]:
     """Write a LAS file, or LAZ by its suffix; the function that is yielded takes points (P, bytes), new bytes included.
 
-    ``extras`` are the dimensions that are added, ``maker`` says which model made them. Index and order of a COPC file
-    are not those of the new one, so the records that describe them are left out; all others are kept.
+    ``extras`` are the dimensions that are added, ``maker`` names the model that made them. Index and order of a COPC
+    file are not those of the new one, so the records that describe them are left out; all others are kept.
     """
     compress = target.suffix.lower() == ".laz"
     length = original.record_length + sum(np.dtype(kind).itemsize for _, kind, _ in extras)
     if length > MOST:
-        raise DataError(original.path, f"points would have {length} bytes, more than LAS can hold")
+        raise DataError(original.called, f"points would have {length} bytes, more than LAS can hold")
     with target.open("wb") as file:
         vlr = _laz(original, length) if compress else None
         head = _head(original, extras, maker, None if vlr is None else vlr.record_data(), length)
@@ -170,7 +173,7 @@ def check_extras(original: Original, names: Sequence[str]) -> None:
     for name in names:
         if name.casefold() in there:
             raise DataError(
-                original.path,
+                original.called,
                 f"has a dimension {there[name.casefold()]!r} already: give the class another name, or write fewer "
                 "dimensions (no probabilities; replace the classification)",
             )
@@ -185,7 +188,7 @@ def _laz(original: Original, length: int) -> Any:
     import lazrs
 
     if original.point_format in NOT_IN_LAZ:
-        raise DataError(original.path, f"has point format {original.point_format}, which is written as .las only")
+        raise DataError(original.called, f"has point format {original.point_format}, which is written as .las only")
     plain = original.record_length - extra_bytes(original)
     return lazrs.LazVlr.new_for_compression(original.point_format, length - plain)
 
@@ -194,26 +197,26 @@ def _head(
     original: Original, extras: Sequence[Extra], maker: Mapping[str, str], laz: bytes | None, length: int
 ) -> bytes:
     """Return the header and the records of the new file."""
-    found, described = list[bytes](), False
+    written, described = list[bytes](), False
     for record in original.records:
         own = original.copied_record(record)
         if record.owner == "copc" or (record.owner, record.number) in (LASZIP, MAKER):
             continue
         if (record.owner, record.number) == EXTRA and extras and not described:
             own, described = _vlr(*EXTRA, _descriptions(original, own[VLR_BYTES:], extras), own[22:VLR_BYTES]), True
-        found.append(own)
+        written.append(own)
     if extras and not described:
-        found.append(_vlr(*EXTRA, _descriptions(original, b"", extras), b"Extra Bytes Record"))
-    found.append(_vlr(*MAKER, json.dumps(maker).encode(), b"model of the classes"))
+        written.append(_vlr(*EXTRA, _descriptions(original, b"", extras), b"Extra Bytes Record"))
+    written.append(_vlr(*MAKER, json.dumps(maker).encode(), b"model of the classes"))
     if laz is not None:
-        found.append(_vlr(*LASZIP, laz, b"atomizer-io by lazrs"))
+        written.append(_vlr(*LASZIP, laz, b"atomizer-io by lazrs"))
     last = max([_end(record) for record in original.records], default=header_size(original))
     gap = original.head[last:]
     header = bytearray(original.head[: header_size(original)])
     compressed = original.point_format | (0b1000_0000 if laz is not None else 0)
-    start = len(header) + sum(map(len, found)) + len(gap)
-    struct.pack_into("<IIBH", header, 96, start, len(found), compressed, length)
-    return bytes(header) + b"".join(found) + gap
+    start = len(header) + sum(map(len, written)) + len(gap)
+    struct.pack_into("<IIBH", header, 96, start, len(written), compressed, length)
+    return bytes(header) + b"".join(written) + gap
 
 
 def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) -> bytes:
@@ -230,7 +233,7 @@ def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) ->
         stored += known.ljust(DESCRIPTION - NAME, b"\0") + struct.pack("<32s", meaning.encode())
     if len(stored) > MOST:
         raise DataError(
-            original.path, f"would have more extra dimensions than LAS can hold: {len(stored) // DESCRIPTION}"
+            original.called, f"would have more extra dimensions than LAS can hold: {len(stored) // DESCRIPTION}"
         )
     return stored
 
@@ -265,13 +268,13 @@ def _end(record: Record) -> int:
 
 def _records(file: BinaryIO, start: int, count: int, form: str) -> tuple[Record, ...]:
     """Read consecutive records; ``form`` gives owner, number and length."""
-    found, own = [], struct.calcsize(form)
+    records, own = [], struct.calcsize(form)
     for _ in range(count):
         file.seek(start)
         owner, number, length = struct.unpack(form, file.read(own))
-        found.append(Record(start, own + length, owner.split(b"\0")[0].decode("ascii", "replace"), number))
+        records.append(Record(start, own + length, owner.split(b"\0")[0].decode("ascii", "replace"), number))
         start += own + length
-    return tuple(found)
+    return tuple(records)
 
 
 def _tail(file: BinaryIO, head: bytes) -> tuple[Record, ...]:
@@ -279,8 +282,8 @@ def _tail(file: BinaryIO, head: bytes) -> tuple[Record, ...]:
     end = file.seek(0, 2)
     if head[25] >= 4:
         start, count = struct.unpack_from("<QI", head, 235)
-        found = _records(file, start, count, "<2x16sHQ32x")
-        return tuple(record for record in found if record.owner != "copc")
+        records = _records(file, start, count, "<2x16sHQ32x")
+        return tuple(record for record in records if record.owner != "copc")
     wave = struct.unpack_from("<Q", head, 227)[0] if head[25] == 3 else 0
     return (Record(wave, end - wave, "waveforms", 0),) if 0 < wave < end else ()
 
@@ -298,7 +301,7 @@ def _write_tail(original: Original, file: BinaryIO) -> None:
                 file.write(block)
                 left -= len(block)
             if left:
-                raise DataError(original.path, "is truncated: a record behind the points is not complete")
+                raise DataError(original.called, "is truncated: a record behind the points is not complete")
     if original.minor >= 3:
         wave = struct.unpack_from("<Q", original.head, 227)[0]
         file.seek(227)

@@ -33,7 +33,7 @@ from atomizer_io.prediction.las import (
 )
 from atomizer_io.prediction.options import Execution, PointCloudClasses
 from atomizer_io.prediction.parts_folder import PartsFolder
-from atomizer_io.prediction.point_predictions import ANSWERS
+from atomizer_io.prediction.point_predictions import PREDICTIONS
 from atomizer_io.progress import progress_bar
 
 PREDICTED, ENTROPY = "PredictedClassification", "entropy"
@@ -44,35 +44,35 @@ LAST = 255  # of all codes
 
 
 def las_codes(
-    classes: Sequence[str], given: Mapping[str, int] | None = None, labelled: Sequence[int] = ()
+    classes: Sequence[str], chosen: Mapping[str, int] | None = None, labelled: Sequence[int] = ()
 ) -> dict[str, int]:
-    """Return the LAS code of each class: as ``given``, else that of the training labels, else by its name.
+    """Return the LAS code of each class: as ``chosen``, else that of the training labels, else by its name.
 
     ``labelled`` are the codes of the training labels, where a model knows them. By its name a class has the standard
     code: ground (2), vegetation (5; low 3, medium 4), building (6), water (9), rail (10), road (11), power line (14),
     transmission tower (15), bridge (17) and others in ``CODES``; what a model calls other is unclassified (1). A class
     that the standard does not know, such as cars, is 64 + its number in the model, or the next code that is free.
     """
-    wanted = {}
-    for name, code in (given or {}).items():
+    code_of = {}
+    for name, code in (chosen or {}).items():
         if name not in classes:
             raise ConfigError(f"codes names the class {name!r}, but the classes of the model are {', '.join(classes)}")
         if not 0 <= int(code) <= LAST:
             raise ConfigError(f"the code of {name!r} is {code}, but LAS codes are 0 … {LAST}")
-        wanted[name] = int(code)
+        code_of[name] = int(code)
     for name, own in zip(classes, labelled or map(standard_code, classes), strict=True):
-        if name not in wanted and own is not None and 0 <= own <= LAST:
-            wanted[name] = own
-    taken = set(wanted.values())
+        if name not in code_of and own is not None and 0 <= own <= LAST:
+            code_of[name] = own
+    taken = set(code_of.values())
     for number, name in enumerate(classes):
-        if name in wanted:
+        if name in code_of:
             continue
         free = next((code for code in range(OWN + number, LAST + 1) if code not in taken), None)
         if free is None:
             raise ConfigError(f"no LAS code is left for class {name!r}: name one with codes of PointCloudClasses")
-        wanted[name] = free
+        code_of[name] = free
         taken.add(free)
-    return {name: wanted[name] for name in classes}
+    return {name: code_of[name] for name in classes}
 
 
 def dimensions_of(
@@ -89,7 +89,7 @@ def dimensions_of(
         extras += [(ENTROPY, "f4", "nats"), *((name, "f4", "probability") for name in codes)]
     original, replaced = without_earlier(original, [name for name, _, _ in extras])
     if replaced:
-        execution.say(f"{original.path.name} was predicted before: {listed(replaced)} are replaced in the output")
+        execution.report(f"{original.called.name} was predicted before: {listed(replaced)} are replaced in the output")
     check_extras(original, [name for name, _, _ in extras])
     return original, extras
 
@@ -102,7 +102,7 @@ def without_earlier(original: Original, names: Sequence[str]) -> tuple[Original,
     """
     if not {name.casefold() for name in original.dimensions} & set(MARKS):
         return original, []
-    replaced, place = {name.casefold() for name in names}, original.record_length - extra_bytes(original)
+    replaced, byte = {name.casefold() for name in names}, original.record_length - extra_bytes(original)
     gone, lost, head, records = list[int](), list[str](), original.head[: header_size(original)], list[Record]()
     for record in original.records:
         own = original.copied_record(record)
@@ -113,10 +113,10 @@ def without_earlier(original: Original, names: Sequence[str]) -> tuple[Original,
                 name, size = text[4:36].split(b"\0")[0].decode("utf-8", "replace"), described_bytes(text)
                 if name.casefold() in replaced:
                     lost.append(name)
-                    gone += range(place, min(place + size, original.record_length))
+                    gone += range(byte, min(byte + size, original.record_length))
                 else:
                     still += text
-                place += size
+                byte += size
             own = own[:20] + struct.pack("<H", len(still)) + own[22:VLR_BYTES] + still
         records.append(replace(record, start=len(head), size=len(own)))
         head += own
@@ -133,8 +133,8 @@ def check_legacy(original: Original, codes: Mapping[str, int]) -> None:
     name = max(codes, key=lambda name: codes[name])
     if original.point_format < 6 and codes[name] > LEGACY:
         raise ConfigError(
-            f"{original.path} has point format {original.point_format}, whose classes end at {LEGACY}, but {name!r} is "
-            f"{codes[name]}: give it another code (codes of PointCloudClasses), or do not replace the classification"
+            f"{original.called} has point format {original.point_format}, whose classes end at {LEGACY}, but {name!r} "
+            f"is {codes[name]}: give it another code (codes of PointCloudClasses), or do not replace the classification"
         )
 
 
@@ -156,15 +156,15 @@ def write(
     new = np.dtype([(name, kind) for name, kind, _ in extras])
     bar = progress_bar(original.points, title="writing", unit=" points", large=True, show=progress)
     with (
-        parts.path(ANSWERS).open("rb") as answers,
+        parts.path(PREDICTIONS).open("rb") as predictions,
         written_like(original, target, extras, maker) as put,
         bar,
     ):
         for chunk in original.chunks():
             raw = original.bytes_of(chunk)
-            place = store.numbers(done, len(raw)) - done  # each chunk was sorted by block
+            rows = store.numbers(done, len(raw)) - done  # each chunk was sorted by block
             mean_PC = np.empty((len(raw), outputs), np.float32)
-            mean_PC[place] = np.fromfile(answers, np.float32, len(raw) * outputs).reshape(-1, outputs)
+            mean_PC[rows] = np.fromfile(predictions, np.float32, len(raw) * outputs).reshape(-1, outputs)
             known = mean_PC.any(axis=1)
             label = mean_PC.argmax(axis=1)
             counts += np.bincount(label[known], minlength=outputs)

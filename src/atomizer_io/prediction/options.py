@@ -1,4 +1,4 @@
-"""The options of a prediction, in small groups: how to read out, how to cut windows, where to run."""
+"""The options of a prediction, in small groups: how to decode, how windows are cut, where to run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_OVERLAP = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How rasters are cut: squares of ``side_m`` metres (None: by the model) that share ``overlap`` of their side."""
+    """How rasters are cut: into windows of ``side_m`` metres a side (None: by the model) that overlap by this share."""
 
     side_m: float | None = None
     overlap: float = 0.25
@@ -31,16 +31,16 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class PointCloudWindows:
-    """How point clouds are split: squares of ``side_m`` metres every ``stride_m`` metres (None: half the side).
+    """How point clouds are split: windows of ``side_m`` metres a side, every ``stride_m`` metres (None: half the side).
 
-    All points of a window are observations, and ``Cost.max_points`` says how many of them become context. Every point
-    is asked; in a very dense cloud one in each cube of ``ask_every_m`` metres will do, and the others get the mean of
-    the answers nearest to them.
+    All points of a window are observations; at most ``Cost.max_points`` of them become context. Every point is decoded;
+    in a very dense point cloud, one in each cube of ``decode_every_m`` metres will do, and the others get the mean of
+    the predictions nearest to them.
     """
 
     side_m: float = 50.0
     stride_m: float | None = None
-    ask_every_m: float | None = None
+    decode_every_m: float | None = None
 
     def __post_init__(self) -> None:
         check_side(self.side_m)
@@ -48,8 +48,8 @@ class PointCloudWindows:
             object.__setattr__(self, "stride_m", self.side_m / 2)
         elif not 0 < self.stride_m <= self.side_m:
             raise ConfigError(f"stride_m must be metres up to the side of a window, {self.side_m}, got {self.stride_m}")
-        if self.ask_every_m is not None and not 0 < self.ask_every_m < math.inf:
-            raise ConfigError(f"ask_every_m must be a positive number of metres, got {self.ask_every_m}")
+        if self.decode_every_m is not None and not 0 < self.decode_every_m < math.inf:
+            raise ConfigError(f"decode_every_m must be a positive number of metres, got {self.decode_every_m}")
 
     @property
     def step_m(self) -> float:
@@ -61,7 +61,7 @@ class PointCloudWindows:
 class PointCloudClasses:
     """How the classes of points are written.
 
-    ``codes`` are LAS codes by class name, where others are wanted than those of
+    ``codes`` are LAS codes by class name, to be used instead of those of
     :func:`~atomizer_io.prediction.las_classes.las_codes`. ``replace`` puts them into ``classification`` instead of a
     new dimension ``PredictedClassification``. ``probabilities`` adds the probability of each class and the entropy.
     Points whose class in the file is among ``leave_out`` (FRACTAL: 65 and 66, noise) keep it, and the model does not
@@ -82,25 +82,25 @@ class Execution:
 
     ``engine`` computes the windows: this process by default, ``Processes`` or ``Dask`` of
     ``atomizer_io.prediction.engines`` otherwise. ``resume`` continues an interrupted prediction, ``overwrite`` replaces
-    an output. ``progress`` shows a progress bar. ``tell``, such as ``print``, is called with a line for each thing that
-    was understood of the inputs or assumed of them.
+    an output. ``progress`` shows a progress bar. ``log``, such as ``print``, gets a line for each thing that was
+    understood of the inputs or assumed of them.
     """
 
     engine: Engine | None = None
     resume: bool = False
     overwrite: bool = False
     progress: bool = True
-    tell: Callable[[str], None] | None = None
+    log: Callable[[str], None] | None = None
 
     @property
     def runner(self) -> Engine:
         """The engine, or this process where none was chosen."""
         return ThisProcess() if self.engine is None else self.engine
 
-    def say(self, line: str) -> None:
-        """Pass a line on to ``tell``, if anybody listens."""
-        if self.tell is not None:
-            self.tell(line)
+    def report(self, line: str) -> None:
+        """Pass a line on to ``log``, if there is one."""
+        if self.log is not None:
+            self.log(line)
 
 
 def check_side(side_m: float) -> None:

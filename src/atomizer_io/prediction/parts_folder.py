@@ -4,7 +4,7 @@ OUTPUT.parts/lock          held by the process that writes
 OUTPUT.parts/plan.json     what is computed from what; another plan cannot use these parts
 OUTPUT.parts/NAME.npy      a finished piece of work with its checksum, complete or not there at all
 OUTPUT.parts/decoded.txt   how many positions were decoded, a line per window
-OUTPUT.parts/finished.json all work is done, and files are moved to their places
+OUTPUT.parts/finished.json all work is done, and files are moved to their final names
 
 Nothing in the folder is trusted: parts whose checksum is wrong are computed again, and where files go follows from the
 output alone.
@@ -78,8 +78,8 @@ class PartsFolder:
             self._lock = locked(self.folder, output)
         except OSError as error:
             raise ConfigError(f"cannot write to {self.folder}: {error.strerror or error}") from error
-        self.found = sorted(path.name for path in self.folder.iterdir() if path.name != LOCK and NEW not in path.name)
-        self.kept, self._begun = bool({*self.found} - {PLAN}), False
+        self.present = sorted(path.name for path in self.folder.iterdir() if path.name != LOCK and NEW not in path.name)
+        self.kept, self._begun = bool({*self.present} - {PLAN}), False
         self._sound: set[str] = set()
         self._warned = False
         try:
@@ -101,9 +101,9 @@ class PartsFolder:
             )
 
     def _check_there(self, written: Iterable[Path]) -> None:
-        """Refuse to replace existing files, unless the user wants it."""
+        """Refuse to replace existing files, unless ``overwrite`` or ``resume`` allows it."""
         there = next((path for path in written if path.exists()), None)
-        if there is not None and not self.overwrite and not (self.resume and self.found):
+        if there is not None and not self.overwrite and not (self.resume and self.present):
             raise ConfigError(f"{there} exists: --overwrite replaces it")
         if self.kept and not self.resume and not self.overwrite:
             raise ConfigError(
@@ -129,7 +129,7 @@ class PartsFolder:
         self._check_names(files.values())
         self._check_there(files.values())
         self.files, self.mark = dict(files), plan.mark
-        if self.found and self.resume:
+        if self.present and self.resume:
             self._continue(plan)
         else:
             for path in self.folder.iterdir():
@@ -147,7 +147,7 @@ class PartsFolder:
     def _continue(self, plan: Plan) -> None:
         """Refuse parts of another plan; remove what no prediction leaves, such as links to elsewhere."""
         stored = stored_plan(self.folder / PLAN)
-        if stored is None and not (self.found == [FINISHED] and self._finished() is not None):
+        if stored is None and not (self.present == [FINISHED] and self._finished() is not None):
             raise ConfigError(
                 f"cannot continue with {self.folder}: its {PLAN} is damaged or missing, so the parts cannot be "
                 "identified; --overwrite starts again"
@@ -167,11 +167,11 @@ class PartsFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the lock; after an error, remove a folder without results, or say how to continue."""
+        """Release the lock; after an error, remove a folder without results, or add a note on how to continue."""
         failed = isinstance(error, Exception | KeyboardInterrupt)
         if error is not None and failed and self.kept and self._begun:
             error.add_note(f"{self.folder} keeps the finished parts: --resume continues, --overwrite starts again")
-        if not self.kept and (failed if self._begun else not self.found):
+        if not self.kept and (failed if self._begun else not self.present):
             shutil.rmtree(self.folder, ignore_errors=True)
             with contextlib.suppress(OSError):  # others may have written there
                 for folder in self._made:
@@ -211,8 +211,8 @@ class PartsFolder:
 
     def load(self, name: str) -> NDArray[Any]:
         """Return a saved array, read from disk as it is used."""
-        found: NDArray[Any] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
-        return found
+        array: NDArray[Any] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
+        return array
 
     def drop(self, name: str) -> None:
         """Delete an array that is not needed any more."""
@@ -259,12 +259,12 @@ class PartsFolder:
 
     def _digest(self, path: Path, name: str, length: int) -> bytes:
         """Return the checksum of plan, name and the first ``length`` bytes, which no other part or plan shares."""
-        found = hashlib.blake2b(self.mark + name.encode() + b"\0", digest_size=DIGEST)
+        digest = hashlib.blake2b(self.mark + name.encode() + b"\0", digest_size=DIGEST)
         with path.open("rb") as file:
             while length > 0 and (piece := file.read(min(length, PIECE))):
-                found.update(piece)
+                digest.update(piece)
                 length -= len(piece)
-        return found.digest()
+        return digest.digest()
 
     def warn_damaged(self, name: str) -> None:
         """Warn once that a part is damaged."""
@@ -292,16 +292,16 @@ class PartsFolder:
             content, _, check = path.read_bytes().rpartition(b"\n")
             if check != self._check(content):
                 raise ValueError
-            found = json.loads(content)
-            summary = dict(found["summary"])
-            if not all(self._as_finished(name, found["files"][name]) for name in self.files):
+            record = json.loads(content)
+            summary = dict(record["summary"])
+            if not all(self._as_finished(name, record["files"][name]) for name in self.files):
                 raise ValueError
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return summary
 
     def _as_finished(self, name: str, digest: str) -> bool:
-        """Return whether a file, here or at its final place, is the one that was finished."""
+        """Return whether a file, here or at its final path, is the one that was finished."""
         path = self.folder / name if (self.folder / name).exists() else self.files[name]
         return path.is_file() and self._digest(path, name, path.stat().st_size).hex() == digest
 
@@ -309,7 +309,7 @@ class PartsFolder:
         return hashlib.blake2b(self.mark + content, digest_size=DIGEST).hexdigest().encode()
 
     def publish(self, summary: Mapping[str, Any]) -> None:
-        """Move the finished files to their places, in order, and remove the folder; a kill in between loses nothing."""
+        """Move the finished files to their final paths, in order, and remove the folder; no kill loses anything."""
         paths = {name: self.folder / name for name in self.files}
         digests = {name: self._digest(path, name, path.stat().st_size).hex() for name, path in paths.items()}
         content = json.dumps({"files": digests, "summary": dict(summary)}).encode()
@@ -318,7 +318,7 @@ class PartsFolder:
 
     def _move(self) -> None:
         """Move the files; nothing here is removed before they and their names are on the disk."""
-        publish({self.folder / name: place for name, place in self.files.items() if (self.folder / name).exists()})
+        publish({self.folder / name: path for name, path in self.files.items() if (self.folder / name).exists()})
         for folder in self._made:
             sync_folder(folder.parent)
         for path in self.folder.iterdir():

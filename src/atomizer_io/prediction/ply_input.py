@@ -33,11 +33,16 @@ def as_las(path: Path, output: Path, crs: str | None) -> Iterator[Path]:
     if path.suffix.lower() != PLY:
         yield path
         return
-    point_cloud_header(path, crs)  # what cannot be read is told before anything is written
+    point_cloud_header(path, crs)  # fails before anything is written if it cannot be read
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
         copy = Path(folder, f"{path.name}.las")
         las_of(path, crs).write(copy)
-        yield copy
+        try:
+            yield copy
+        except DataError as error:
+            if error.path != str(copy):
+                raise
+            raise DataError(path, error.cause) from error
 
 
 def las_of(path: Path, crs: str | None) -> Any:
@@ -71,7 +76,7 @@ def extras_of(table: NDArray[Any], used: set[str], taken: Iterator[str]) -> Mapp
 
 
 def stored(name: str, column: NDArray[Any]) -> NDArray[Any]:
-    """Return a column as LAS holds it; a number that LAS cannot hold becomes 0, which says nothing."""
+    """Return a column as LAS holds it; a number that LAS cannot hold becomes 0, which means unknown."""
     column = np.array(column)
     if name == "intensity":
         return strengths(column)

@@ -30,6 +30,7 @@ from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.point_notes import assumed, colours_of, date_note, warn_lacking_fields, warn_unlike
 from atomizer_io.prediction.point_predictions import windows_with_points
 from atomizer_io.prediction.point_windows import Inputs, PointJob, knows_colours
+from atomizer_io.prediction.raster_notes import warn_uncovered
 from atomizer_io.prediction.raster_scene import warn_lacking
 from atomizer_io.progress import progress_bar
 
@@ -45,7 +46,7 @@ class PointInput:
     crs: str | None
     original: Original
     header: PointCloudHeader
-    given: Model | str | Path
+    source_model: Model | str | Path
     model: Model
     saved: SavedModel
     sources: tuple[RasterSource, ...]
@@ -67,10 +68,10 @@ class PointInput:
         execution: Execution,
     ) -> PointInput:
         """Open the file and its rasters, and load the model; report what is assumed."""
-        original, header = Original.read(stored, crs), point_cloud_header(stored, crs)
+        original, header = Original.read(stored, crs, path), point_cloud_header(stored, crs)
         if (line := assumed(path, header)) is not None:
-            execution.say(line)
-        own, saved = SavedModel.of(model, decoding, execution.say)
+            execution.report(line)
+        own, saved = SavedModel.of(model, decoding, execution.report)
         sources = tuple(sources_of(rasters, path, header, own.task_spec.channels))
         check_points(own)
         if colour is None:
@@ -78,8 +79,8 @@ class PointInput:
         inputs = Inputs.of(own.task_spec, colour)
         return cls(path, stored, crs, original, header, model, own, saved, sources, windows, inputs)
 
-    def plan(self, options: Mapping[str, Any], settled: Mapping[str, Any]) -> Plan:
-        """Return the plan of a prediction; ``options`` and ``settled`` are those of its product."""
+    def plan(self, options: Mapping[str, Any], resolved: Mapping[str, Any]) -> Plan:
+        """Return the plan of a prediction; ``options`` and ``resolved`` are those of its product."""
         inputs = {
             "cloud": trace(self.path),
             "crs": self.crs,
@@ -88,7 +89,7 @@ class PointInput:
             "version": atomizer_io.__version__,
         }
         own = {
-            "--model": None if isinstance(self.given, Model) else self.saved.folder,
+            "--model": None if isinstance(self.source_model, Model) else self.saved.folder,
             "--window": self.windows.side_m,
         }
         common = {
@@ -96,7 +97,7 @@ class PointInput:
             "decoding": self.saved.decoding.plain(),
             "chunk": CHUNK,
         }
-        return Plan(inputs, {**own, **options}, {**common, **settled})
+        return Plan(inputs, {**own, **options}, {**common, **resolved})
 
     def sort_into(self, parts: PartsFolder, execution: Execution) -> tuple[PointStore, WindowGrid]:
         """Return the store of the points in the folder of parts, and the windows; a sound store is used again."""
@@ -126,7 +127,7 @@ class PointInput:
     def job(self, parts: PartsFolder, leave_out: tuple[int, ...] = ()) -> PointJob:
         """Return what workers need; a model that is only in memory is saved for them."""
         # named by content, because a worker keeps the model that it once loaded from a folder
-        saved = self.saved.stored(self.given, parts.path(f"{MODEL}{fingerprint(self.model)}").absolute())
+        saved = self.saved.stored(self.source_model, parts.path(f"{MODEL}{fingerprint(self.model)}").absolute())
         folder, key = parts.folder.absolute(), parts.mark.hex()
         return PointJob(saved, folder, key, self.sources, self.windows, self.inputs, leave_out)
 
@@ -140,7 +141,7 @@ class PointInput:
         images = (channel for source in self.sources for channel in source.channels)
         warn_lacking_fields(task_spec, self.path, samples)
         warn_lacking(task_spec, (*LIDAR, *LIDAR_HEIGHT, *colours_of(samples), *images))
-        execution.say(date_note(task_spec, self.path, samples))
+        execution.report(date_note(task_spec, self.path, samples))
         return samples
 
 
@@ -157,16 +158,17 @@ def sources_of(
     sources = []
     for source in open_rasters(rasters, channels) if rasters else ():
         if (source.crs is None) != (header.crs is None):
-            bare, other = (source.path, path) if source.crs is None else (path, source.path)
+            bare, located = (source.path, path) if source.crs is None else (path, source.path)
             raise DataError(
                 bare,
-                f"has no coordinate system, but {other} has: give it (--crs EPSG:..., in Python crs=), or write it "
+                f"has no coordinate system, but {located} has: give it (--crs EPSG:..., in Python crs=), or write it "
                 "into the file",
             )
         source = replace(alike(source, header.crs), path=source.path.absolute())
         west, south, east, north = (edge / header.unit_m for edge in header.bounds)
         if not overlap(source, header.crs, (west, south, east, north)):
             raise DataError(source.path, f"does not overlap the point cloud {path.name}")
+        warn_uncovered(path.name, (west, south, east, north), header.crs, source)
         sources.append(source)
     return sources
 

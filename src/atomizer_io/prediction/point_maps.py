@@ -129,32 +129,32 @@ def predict_point_cloud_map(
         as_las(path, output, crs) as stored,
     ):
         how: dict[str, Any] = {"windows": windows, "decoding": decoding, "execution": execution}
-        given = PointInput.of(model, path, stored, crs=crs, rasters=rasters, colour=None, **how)
-        header, spec = given.header, given.model.task_spec
+        source = PointInput.of(model, path, stored, crs=crs, rasters=rasters, colour=None, **how)
+        header, spec = source.header, source.model.task_spec
         check_pixels(gsd_m, windows, header, path)
-        check_model(given.model, given.sources, layers)
+        check_model(source.model, source.sources, layers)
         files = products.files_of(output, spec, layers)
-        plan = given.plan(
+        plan = source.plan(
             {"--output-gsd": gsd_m, "--layers": sorted(layers), **decoding.options()},
             {"gsd_m": gsd_m, "layers": sorted(layers)},
         )
         expected = map_grid_of(header.bounds, header, gsd_m)
-        room = record_bytes(stored, crs, colours=given.inputs.colour) * given.original.points
+        room = record_bytes(stored, crs, colours=source.inputs.colour) * source.original.points
         parts.begin(plan, files, needed=room + 64 * expected.height * expected.width)
         done = parts.summary()
         if done is None:  # else it was killed while it moved the files into place
-            store, grid = given.sort_into(parts, execution)
-            job = given.job(parts)
-            samples = given.examine(job, grid, execution)
+            store, grid = source.sort_into(parts, execution)
+            job = source.job(parts)
+            samples = source.examine(job, grid, execution)
             if (line := class_map_note(spec)) is not None:
-                execution.say(line)
+                execution.report(line)
             map_grid = map_grid_of(store.bounds, header, gsd_m)
             layout = PointMapLayout.on(map_grid, grid, header.unit_m)
             density = float(np.median([points_per_m2(np.stack([part.x, part.y], axis=1)) for part in samples]))
             strips = MapStrips(parts, layout, spec, layers)
             map_job = PointMapJob(job, map_grid, header.unit_m, reach_of(density, gsd_m))
             strips.compute(functools.partial(predict_window, map_job), execution)
-            known = products.write(parts, map_grid, strips.names, spec, layers, (), given.saved.maker())
+            known = products.write(parts, map_grid, strips.names, spec, layers, (), source.saved.maker())
             pixels = sum(layout.heights) * sum(layout.widths)
             done = {**known, "decoded": strips.decoded(), "positions": pixels, "windows": len(layout)}
             parts.publish(done)
@@ -177,7 +177,7 @@ def reach_of(per_m2: float, gsd_m: float) -> float:
 
 
 def predict_window(job: PointMapJob, window: PointMapWindow) -> WindowOutputs:
-    """Return the predictions (H, W, C + 1) of one window; the last number says whether a point is near.
+    """Return the predictions (H, W, C + 1) of one window; the last number is whether a point is near.
 
     Where the window has no points at all, there are none: (0,).
     """
@@ -223,8 +223,8 @@ def check_pixels(gsd_m: float, windows: PointCloudWindows, header: PointCloudHea
     """Refuse pixels that are larger than the step from window to window, or too many for a window."""
     if not 0 < gsd_m < math.inf:
         raise ConfigError(f"gsd_m, the pixel size of the map, must be a positive number of metres, got {gsd_m}")
-    if windows.ask_every_m is not None:
-        raise ConfigError("ask_every_m is for classified points; a map is predicted at its pixels: leave it out")
+    if windows.decode_every_m is not None:
+        raise ConfigError("decode_every_m is for classified points; a map is predicted at its pixels: leave it out")
     if gsd_m > windows.step_m:
         raise ConfigError(
             f"a pixel of {gsd_m:g} m is larger than the step of {windows.step_m:g} m from window to window: choose "
@@ -249,11 +249,11 @@ def _inside(axis: Axis, start_m: float, step_m: float, count: int) -> tuple[tupl
     without the centre of any pixel is left out; of windows that begin at the same pixel only the longest stays.
     """
     block = axis.block(start_m + (np.arange(count, dtype=np.float64) + 0.5) * step_m)
-    found = []
+    windows_with_pixels = []
     for window in range(len(axis.centres)):
         pixels = np.flatnonzero((block >= axis.first[window]) & (block < axis.last[window]))
         if len(pixels):
-            found.append((int(pixels[0]), len(pixels), window))
-    longest = {first: (first, length, window) for first, length, window in sorted(found)}
+            windows_with_pixels.append((int(pixels[0]), len(pixels), window))
+    longest = {first: (first, length, window) for first, length, window in sorted(windows_with_pixels)}
     firsts, lengths, windows = zip(*longest.values(), strict=True)
     return firsts, lengths, windows

@@ -28,7 +28,7 @@ def assumed(path: Path, header: PointCloudHeader) -> str | None:
 
 
 def date_note(task_spec: TaskSpec, path: Path, clouds: Sequence[PointCloud]) -> str:
-    """Return a line that says whether a date is used, and where it comes from."""
+    """Return a line about the date that is used and where it comes from, or why none is."""
     if not task_spec.dates:
         return "no date is used: the model was trained without dates, or with a single one"
     days = sorted({cloud.date for cloud in clouds if cloud.date is not None})

@@ -1,7 +1,7 @@
 """The mean probabilities of all points, on disk: memory depends on the window, not on the file.
 
-OUTPUT.parts/answers.bin   mean probabilities in the order of the stored points, written block by block
-OUTPUT.parts/finished.bin  a number per block: the checksum of its probabilities once they are there, before that 0
+OUTPUT.parts/predictions.bin   mean probabilities in the order of the stored points, written block by block
+OUTPUT.parts/finished.bin      a number per block: the checksum of its probabilities once they are there, before that 0
 
 Windows are those of training, and each is a rectangle of whole blocks of the store beside these files.
 """
@@ -21,7 +21,7 @@ from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.point_windows import PointJob, PointWindow, predict_window
 from atomizer_io.progress import progress_bar
 
-ANSWERS, FINISHED = "answers.bin", "finished.bin"
+PREDICTIONS, FINISHED = "predictions.bin", "finished.bin"
 CHECK = np.dtype("<u4")
 
 
@@ -36,7 +36,10 @@ class PointPredictions:
     def __init__(self, parts: PartsFolder, store: PointStore, grid: WindowGrid, outputs: int) -> None:
         self.parts, self.store, self.grid, self.outputs = parts, store, grid, outputs
         self.counts = store.counts()
-        for name, size in ((ANSWERS, 4 * outputs * self.counts.sum()), (FINISHED, CHECK.itemsize * len(self.counts))):
+        for name, size in (
+            (PREDICTIONS, 4 * outputs * self.counts.sum()),
+            (FINISHED, CHECK.itemsize * len(self.counts)),
+        ):
             with parts.path(name).open("ab") as file:  # what is there stays, the rest are zeros that take no space yet
                 file.truncate(int(size))
         self.finished = np.fromfile(parts.path(FINISHED), CHECK) != 0
@@ -44,16 +47,16 @@ class PointPredictions:
         self.finished |= self.counts == 0
         self.windows = {(window.row, window.column): window for window in windows_with_points(grid, store)}
         self.blocks = {  # those with points of each window
-            place: [block for span in window.blocks for block in range(*span) if self.counts[block]]
-            for place, window in self.windows.items()
+            at: [block for span in window.blocks for block in range(*span) if self.counts[block]]
+            for at, window in self.windows.items()
         }
-        self.unfinished = {place: int((~self.finished[blocks]).sum()) for place, blocks in self.blocks.items()}
-        self.there = {place for place, window in self.windows.items() if window.name in parts}
+        self.unfinished = {at: int((~self.finished[blocks]).sum()) for at, blocks in self.blocks.items()}
+        self.there = {at for at, window in self.windows.items() if window.name in parts}
 
     def _check_finished(self) -> None:
         """Keep only those blocks finished whose probabilities are as they were written."""
         checks = np.fromfile(self.parts.path(FINISHED), CHECK)
-        with self.parts.path(ANSWERS).open("rb") as file:
+        with self.parts.path(PREDICTIONS).open("rb") as file:
             for block in np.flatnonzero(self.finished).tolist():
                 content = bytearray()
                 for _, first, count, _ in self.store.runs_of(block, block + 1).tolist():
@@ -70,16 +73,20 @@ class PointPredictions:
 
         The predictions of a window are kept until all its blocks have those of their other windows.
         """
-        todo = [window for place, window in self.windows.items() if self.unfinished[place] and place not in self.there]
+        todo = [window for at, window in self.windows.items() if self.unfinished[at] and at not in self.there]
         count = len(self.windows)
         bar = progress_bar(count, initial=count - len(todo), unit=" windows", show=execution.progress)
         # unbuffered: what is marked as finished has left this process before
-        with self.parts.path(ANSWERS).open("r+b", 0) as values, self.parts.path(FINISHED).open("r+b", 0) as ledger, bar:
-            for place in sorted(self.there):
-                for block in self.blocks[place]:
+        with (
+            self.parts.path(PREDICTIONS).open("r+b", 0) as values,
+            self.parts.path(FINISHED).open("r+b", 0) as ledger,
+            bar,
+        ):
+            for at in sorted(self.there):
+                for block in self.blocks[at]:
                     self._finish(block, values, ledger)
-            for window, found in execution.runner.run(functools.partial(predict_window, job), todo):
-                self.parts.save(window.name, found.values, found.decoded)
+            for window, outputs in execution.runner.run(functools.partial(predict_window, job), todo):
+                self.parts.save(window.name, outputs.values, outputs.decoded)
                 self.there.add((window.row, window.column))
                 for block in self.blocks[window.row, window.column]:
                     self._finish(block, values, ledger)
@@ -92,10 +99,10 @@ class PointPredictions:
         if self.finished[block] or not self.there.issuperset(covering):
             return
         total = np.zeros((self.counts[block], self.outputs), np.float32)
-        for place in covering:
-            inside = self.blocks[place]
+        for at in covering:
+            inside = self.blocks[at]
             start = int(self.counts[inside[: inside.index(block)]].sum())
-            total += self.parts.load(self.windows[place].name)[start : start + len(total)]
+            total += self.parts.load(self.windows[at].name)[start : start + len(total)]
         total /= len(covering)
         done = 0
         for _, first, count, _ in self.store.runs_of(block, block + 1).tolist():
@@ -105,7 +112,7 @@ class PointPredictions:
         ledger.seek(CHECK.itemsize * block)
         ledger.write(CHECK.type(self._check_of(block, total.data.cast("B"))).tobytes())
         self.finished[block] = True
-        for place in covering:
-            self.unfinished[place] -= 1
-            if not self.unfinished[place]:
-                self.parts.drop(self.windows[place].name)
+        for at in covering:
+            self.unfinished[at] -= 1
+            if not self.unfinished[at]:
+                self.parts.drop(self.windows[at].name)

@@ -1,4 +1,4 @@
-"""The picture of a classified cloud: from above and as a cross-section, from a bounded number of its points.
+"""The preview of a classified point cloud: from above and as a cross-section, from a bounded number of its points.
 
 Shapes: P points that are drawn.
 """
@@ -23,14 +23,14 @@ from atomizer_io.prediction.las_classes import ENTROPY, PREDICTED
 
 Columns = dict[str, NDArray[Any]]
 
-NAME = "picture.png"  # in the folder of parts
+NAME = "preview.png"  # in the folder of parts
 UNSORTED = (0, 1)  # codes of points that nobody has classified
 DOTS_PER_INCH = 150
 
 
-def files_of(output: Path, wanted: bool) -> dict[str, Path]:
-    """Return where the picture of a cloud goes, ``classified.png`` beside ``classified.laz``; nowhere if not wanted."""
-    if not wanted:
+def files_of(output: Path, preview: bool) -> dict[str, Path]:
+    """Return the file of the ``preview``, if there is to be one: ``classified.png`` beside ``classified.laz``."""
+    if not preview:
         return {}
     import matplotlib  # noqa: F401  # if it is missing, better to know it before all the work
 
@@ -39,13 +39,13 @@ def files_of(output: Path, wanted: bool) -> dict[str, Path]:
 
 def draw(
     written: Path,
-    picture: Path,
+    preview: Path,
     header: PointCloudHeader,
     codes: Mapping[str, int],
     label_codes: Mapping[int, int] | None = None,
     added: Sequence[str] = (PREDICTED, ENTROPY),
 ) -> None:
-    """Draw the classified cloud ``written`` into ``picture``; ``codes`` are the LAS codes of the classes.
+    """Draw the classified points ``written`` into ``preview``; ``codes`` are the LAS codes of the classes.
 
     Points are coloured by prediction, by entropy and by the class that the file had, with what differs, as far as the
     file has them. ``label_codes`` are the codes that classes had in training (see
@@ -69,7 +69,7 @@ def draw(
     figure = Figure(figsize=point_clouds.size_in(len(layers)), layout="constrained")
     FigureCanvasAgg(figure)
     point_clouds.draw(figure, view, layers)
-    figure.savefig(picture, dpi=DOTS_PER_INCH, format="png")
+    figure.savefig(preview, dpi=DOTS_PER_INCH, format="png")
 
 
 def _chunks(written: Path, header: PointCloudHeader) -> Iterator[Columns]:
@@ -78,8 +78,8 @@ def _chunks(written: Path, header: PointCloudHeader) -> Iterator[Columns]:
     with open_las(written) as reader:
         names = [name for name in ("classification", PREDICTED, ENTROPY) if name in _dimensions(reader)]
         for points in reader.chunk_iterator(CHUNK):
-            found = {axis: np.asarray(points[axis], np.float64) * unit for axis, unit in units.items()}
-            yield found | {name: np.array(points[name]) for name in names}
+            columns = {axis: np.asarray(points[axis], np.float64) * unit for axis, unit in units.items()}
+            yield columns | {name: np.array(points[name]) for name in names}
 
 
 def _dimensions(reader: Any) -> Sequence[str]:
@@ -88,22 +88,22 @@ def _dimensions(reader: Any) -> Sequence[str]:
 
 def thinned(written: Path, header: PointCloudHeader) -> Columns:
     """Return every n-th point of the file, so that they are few enough."""
-    step, done, found = -(-header.points // POINTS), 0, list[Columns]()
+    step, done, chunks = -(-header.points // POINTS), 0, list[Columns]()
     for columns in _chunks(written, header):
-        found.append({name: column[-done % step :: step] for name, column in columns.items()})
+        chunks.append({name: column[-done % step :: step] for name, column in columns.items()})
         done += len(columns["x"])
-    return _joined(found)
+    return _joined(chunks)
 
 
 def within_strip(written: Path, header: PointCloudHeader, strip: Strip) -> Columns:
     """Return the points inside a strip; of very many, some of each piece of the file."""
-    found, most = list[Columns](), 2 * POINTS
+    chunks, most = list[Columns](), 2 * POINTS
     for columns in _chunks(written, header):
         inside = np.flatnonzero(strip.inside(_xyz(columns)))
-        found.append({name: column[inside] for name, column in columns.items()})
-        if sum(len(part["x"]) for part in found) > most:
-            found = [{name: column[::2] for name, column in part.items()} for part in found]
-    return _joined(found)
+        chunks.append({name: column[inside] for name, column in columns.items()})
+        if sum(len(part["x"]) for part in chunks) > most:
+            chunks = [{name: column[::2] for name, column in part.items()} for part in chunks]
+    return _joined(chunks)
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:
@@ -144,25 +144,25 @@ def different(
 def _layers(
     points: Columns, codes: Mapping[str, int], classes: NDArray[np.int64], share: float | None
 ) -> list[PointLayer]:
-    """Return the layers of a picture: prediction, entropy, the class in the file, and where that differs.
+    """Return the layers of a preview: prediction, entropy, the class in the file, and where that differs.
 
     The last two are there if there is a ``share`` of points that differ.
     """
     before = points["classification"]
     predicted = _numbers(points.get(PREDICTED, before), list(codes.values()))
-    found = [point_clouds.by_class("prediction", predicted, list(codes))]
+    layers = [point_clouds.by_class("prediction", predicted, list(codes))]
     if ENTROPY in points:
-        found.append(point_clouds.by_value("entropy", points[ENTROPY], "nats"))
+        layers.append(point_clouds.by_value("entropy", points[ENTROPY], "nats"))
     if share is not None:
         names = _names(before, codes)
         colours = _colours(list(names.values()), list(codes))
-        found.append(
+        layers.append(
             point_clouds.by_class("class in the file", _numbers(before, list(names)), list(names.values()), colours)
         )
         label = classes[before]
         words = ("same", "different")
-        found.append(point_clouds.by_error(predicted != label, label >= 0, "difference from the file", words, share))
-    return found
+        layers.append(point_clouds.by_error(predicted != label, label >= 0, "difference from the file", words, share))
+    return layers
 
 
 def _names(before: NDArray[Any], codes: Mapping[str, int]) -> dict[int, str]:
@@ -182,8 +182,8 @@ def _colours(names: Sequence[str], own: Sequence[str]) -> list[Colour]:
     return [known[name] for name in names]
 
 
-def _numbers(found: NDArray[Any], codes: Sequence[int]) -> NDArray[np.int64]:
-    """Return the places of LAS codes (P,) in a list of codes, −1 for those that are not in it."""
+def _numbers(las_codes: NDArray[Any], codes: Sequence[int]) -> NDArray[np.int64]:
+    """Return the indices of LAS codes (P,) in a list of codes, −1 for those that are not in it."""
     table = np.full(256, -1)
     table[list(codes)] = np.arange(len(codes))
-    return table[found]
+    return table[las_codes]

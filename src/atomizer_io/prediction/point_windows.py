@@ -115,8 +115,8 @@ def predict_window(job: PointJob, window: PointWindow) -> WindowOutputs:
         return WindowOutputs(probabilities, 0)
     cloud, positions = points.scene.points, points.scene.positions
     queried = np.arange(len(positions))
-    if job.windows.ask_every_m is not None:
-        queried = one_per_cube(np.column_stack([cloud.x, cloud.y, cloud.z]), job.windows.ask_every_m)
+    if job.windows.decode_every_m is not None:
+        queried = one_per_cube(np.column_stack([cloud.x, cloud.y, cloud.z]), job.windows.decode_every_m)
     outputs = job.model.predict(
         points.scene.atoms,
         torch.from_numpy(positions[queried]),

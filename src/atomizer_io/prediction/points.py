@@ -82,14 +82,14 @@ def predict_points(
         as_las(path, output, crs) as stored,
     ):
         how: dict[str, Any] = {"windows": windows, "decoding": decoding, "execution": execution}
-        given = PointInput.of(model, path, stored, crs=crs, rasters=rasters, colour=colour, **how)
-        check_task(given)
-        spec = given.model.task_spec
+        source = PointInput.of(model, path, stored, crs=crs, rasters=rasters, colour=colour, **how)
+        check_task(source)
+        spec = source.model.task_spec
         codes = las_codes(spec.names, classes.codes, spec.class_codes)
-        original, extras = dimensions_of(given.original, codes, classes, execution)
-        plan = given.plan(
+        original, extras = dimensions_of(source.original, codes, classes, execution)
+        plan = source.plan(
             {
-                "--decode-every": windows.ask_every_m,
+                "--decode-every": windows.decode_every_m,
                 "--overwrite-classification": classes.replace,
                 "--layers": ["preview"] if classes.preview else [],
                 **decoding.options(),
@@ -99,19 +99,19 @@ def predict_points(
                 "output": {"codes": codes, "extras": extras, "replace": classes.replace, "files": [*previews]},
             },
         )
-        room = record_bytes(stored, crs, colours=given.inputs.colour) + 6 * len(codes) + 4 * len(extras)
+        room = record_bytes(stored, crs, colours=source.inputs.colour) + 6 * len(codes) + 4 * len(extras)
         room += original.record_length
         parts.begin(plan, {**previews, written: output}, needed=room * original.points)
         done = parts.summary()
         if done is None:  # else it was killed while it moved the file into place
-            store, grid = given.sort_into(parts, execution)
-            job = given.job(parts, tuple(classes.leave_out))
-            given.examine(job, grid, execution)
+            store, grid = source.sort_into(parts, execution)
+            job = source.job(parts, tuple(classes.leave_out))
+            source.examine(job, grid, execution)
             names = PointPredictions(parts, store, grid, len(codes)).compute(job, execution)
-            product = parts.path(written), codes, extras, given.saved.maker(), classes.replace
+            product = parts.path(written), codes, extras, source.saved.maker(), classes.replace
             counts = write(original, parts, store, *product, execution.progress)
             for name in previews:
-                shown = parts.path(written), parts.path(name), given.header
+                shown = parts.path(written), parts.path(name), source.header
                 point_preview.draw(*shown, codes, spec.label_codes, [name for name, _, _ in extras])
             done = {
                 "counts": dict(zip(codes, counts.tolist(), strict=True)),
@@ -127,13 +127,13 @@ def predict_points(
         )
 
 
-def check_task(given: PointInput) -> None:
+def check_task(source: PointInput) -> None:
     """Refuse a model that does not classify, and a strategy that needs a grid."""
-    task = given.model.task_spec.task
+    task = source.model.task_spec.task
     if task != "segmentation":
         raise ConfigError(
             f"the model is for {task}: to classify points, use a model for segmentation; a map of a regression target "
             "is made by predict_point_cloud_map, or with --output-gsd on the command line"
         )
-    given.saved.decoding.check_no_grid("points")
-    check_model(given.model, given.sources, ())
+    source.saved.decoding.check_no_grid("points")
+    check_model(source.model, source.sources, ())

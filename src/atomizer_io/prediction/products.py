@@ -1,4 +1,4 @@
-"""The files of a map: a GeoTIFF for any GIS, further layers, areas and a picture."""
+"""The files of a map: a GeoTIFF for any GIS, further layers, areas and a preview."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class MapGrid:
 
 @dataclass(frozen=True)
 class RasterProduct:
-    """The map that was written: ``files`` by kind (map.tif, probabilities.tif, areas.json, picture.png, …).
+    """The map that was written: ``files`` by kind (map.tif, probabilities.tif, areas.json, preview.png, …).
 
     ``hectares`` and ``codes`` by class name, of what has data; of a regression ``target`` the ``mean`` over the area,
     in ``unit`` if that is known. ``decoded`` of the ``positions`` of all windows were decoded, None if that is unknown.
@@ -117,9 +117,9 @@ def layered(outputs: Array, task_spec: TaskSpec, layers: Sequence[str]) -> Array
             columns.append(np.stack([lead, entropy], axis=-1))
     if "attention" in layers:
         columns.append(rest)
-    found = np.concatenate(columns, axis=-1).astype(np.float32)
-    found[~seen] = np.nan
-    return found
+    layered_values = np.concatenate(columns, axis=-1).astype(np.float32)
+    layered_values[~seen] = np.nan
+    return layered_values
 
 
 def write(
@@ -167,7 +167,7 @@ def write(
     in_unit = f" ({task_spec.target_unit})" if task_spec.target_unit else ""
     legend = None if classes is None else classes.legend
     shown_as = f"{task_spec.target_name or 'value'}{in_unit}"
-    map_preview.draw(parts.path("map.tif"), parts.path("picture.png"), across_m, legend, shown_as)
+    map_preview.draw(parts.path("map.tif"), parts.path("preview.png"), across_m, legend, shown_as)
     return known
 
 
@@ -187,17 +187,17 @@ def beside(output: Path, ending: str) -> Path:
 
 def sure_files(output: Path, layers: Sequence[str]) -> dict[str, Path]:
     """Return the files beside a map that every model writes, by their kind."""
-    found = {f"{layer}.tif": beside(output, f"{layer}.tif") for layer in LAYERS if layer in layers}
-    return {**found, "picture.png": beside(output, "png")}
+    files = {f"{layer}.tif": beside(output, f"{layer}.tif") for layer in LAYERS if layer in layers}
+    return {**files, "preview.png": beside(output, "png")}
 
 
 def files_of(output: Path, task_spec: TaskSpec, layers: Sequence[str]) -> dict[str, Path]:
     """Return all files of a map by their kind; the map comes last, so that the others are there with it."""
-    found = sure_files(output, layers)
+    files = sure_files(output, layers)
     if task_spec.task == "segmentation":
-        found |= {f"areas.{kind}": beside(output, f"areas.{kind}") for kind in ("json", "csv")}
-        found["map.aux.xml"] = output.with_name(output.name + ".aux.xml")
-    return {**found, "map.tif": output}
+        files |= {f"areas.{kind}": beside(output, f"areas.{kind}") for kind in ("json", "csv")}
+        files["map.aux.xml"] = output.with_name(output.name + ".aux.xml")
+    return {**files, "map.tif": output}
 
 
 def _write_tiff(

@@ -11,11 +11,12 @@ import numpy as np
 
 from atomizer_io.data.misfits import Image, misfits, sentences
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.io.crs import outline
+from atomizer_io.io.crs import Box, nearest_turn, outline, turn_of
 from atomizer_io.io.raster_sources import RasterSource
 
 OTHER_PIXELS = 4.0  # times larger or smaller than in training
-SAME_PLACE = 0.5  # of the smaller raster: tiles of one date overlap less
+SAME_EXTENT = 0.5  # of the smaller raster: tiles of one date overlap less
+LEAST_COVERED = 0.1  # of a point cloud: an image beside it that covers less is warned of
 DECLARE = "if it means that nothing was observed, declare it by nodata= (--nodata)"
 UNSCALE = (
     "the scale and offset in the file are not applied: if the model was trained on values to which they were, apply "
@@ -26,10 +27,10 @@ UNSCALE = (
 def warn_unlike(task_spec: TaskSpec, sources: Sequence[RasterSource]) -> None:
     """Warn of rasters whose values or pixels are unlike the training data, each kind of fault once, and of doubles."""
     images = [Image(source.path.name, source.overview(), source.channels, source.date) for source in sources]
-    found = misfits(images, task_spec.statistics())
+    faults = misfits(images, task_spec.statistics())
     sizes = {source.path.name: text for source in sources if (text := other_pixels(task_spec, source)) is not None}
     advice = {"fill": DECLARE} | ({"units": UNSCALE} if any(source.scaled for source in sources) else {})
-    for text in (*sentences(found | ({"pixels": sizes} if sizes else {}), advice), *doubles(sources, images)):
+    for text in (*sentences(faults | ({"pixels": sizes} if sizes else {}), advice), *doubles(sources, images)):
         warnings.warn(text, stacklevel=5)
 
 
@@ -53,21 +54,40 @@ def doubles(sources: Sequence[RasterSource], images: Sequence[Image]) -> Iterato
         if same or first.path.samefile(second.path):
             what = "is given twice" if first.path == second.path else f"and {second.path.name} hold the same values"
             yield f"{first.path.name} {what}: what it shows counts twice; leave one out"
-        elif first.date is not None and first.date == second.date and shared(first, second) > SAME_PLACE:
+        elif first.date is not None and first.date == second.date and shared(first, second) > SAME_EXTENT:
             yield (
-                f"{first.path.name} and {second.path.name} are of the same sensor, place and date ({first.date}): "
+                f"{first.path.name} and {second.path.name} are of the same sensor, area and date ({first.date}): "
                 "leave one out, or correct its date (--date)"
             )
 
 
 def shared(first: RasterSource, second: RasterSource) -> float:
     """Return the share of the smaller of two rasters that the other covers."""
-    x, y = outline(first.bounds, first.crs, second.crs)
+    areas = common_areas(first.bounds, first.crs, second)
+    return 0.0 if areas is None else areas[0] / min(areas[1:])
+
+
+def common_areas(box: Box, crs: str | None, source: RasterSource) -> tuple[float, float, float] | None:
+    """Return the area that ``box`` of ``crs`` and a raster have in common, and those of both, in units of the raster.
+
+    None where the coordinate system of the raster cannot hold the box.
+    """
+    x, y = outline(box, crs, source.crs)
     if not np.isfinite([x, y]).all():
-        return 0.0
-    west, south, east, north = second.bounds
+        return None
+    west, south, east, north = source.bounds
+    x = nearest_turn(x, (west + east) / 2, turn_of(source.crs))
     sides = [(x.min(), x.max(), west, east), (y.min(), y.max(), south, north)]
     common = [max(0.0, min(high, last) - max(low, first)) for low, high, first, last in sides]
-    return float(
-        np.prod(common) / min(np.prod([high - low for low, high, *_ in sides]), (east - west) * (north - south))
-    )
+    return float(np.prod(common)), float(np.ptp(x) * np.ptp(y)), (east - west) * (north - south)
+
+
+def warn_uncovered(name: str, box: Box, crs: str | None, source: RasterSource) -> None:
+    """Warn of a raster that covers little of the extent ``box`` of the point cloud ``name``."""
+    areas = common_areas(box, crs, source)
+    if areas is not None and areas[0] < LEAST_COVERED * areas[1]:
+        warnings.warn(
+            f"{source.path.name} covers {100 * areas[0] / areas[1]:.2g} % of the point cloud {name}: the model sees no "
+            "image at the other points; is it the right image?",
+            stacklevel=4,
+        )

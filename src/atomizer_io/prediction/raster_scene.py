@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -59,11 +60,11 @@ class RasterScene:
         execution: Execution = Execution(),
     ) -> RasterScene:
         """Check everything before any work."""
-        given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
-        own, saved = SavedModel.of(model, decoding, execution.say)
-        sources = open_rasters(given, own.task_spec.channels)
+        listed_rasters = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
+        own, saved = SavedModel.of(model, decoding, execution.report)
+        sources = open_rasters(listed_rasters, own.task_spec.channels)
         for source in sources:
-            execution.say(str(source))
+            execution.report(str(source))
         if not 0 <= like < len(sources):
             raise ConfigError(f"like is {like}, but there are {len(sources)} rasters, numbered from 0")
         map_grid = map_grid_of(sources[like], gsd_m)
@@ -135,8 +136,8 @@ class RasterScene:
 
 def paths_of(rasters: Any) -> list[Path]:
     """Return the paths of rasters as users give them, without opening any."""
-    given: list[Any] = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
-    named = [raster.get("path") if isinstance(raster, dict) else getattr(raster, "path", raster) for raster in given]
+    items: list[Any] = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
+    named = [raster.get("path") if isinstance(raster, dict) else getattr(raster, "path", raster) for raster in items]
     return [path if isinstance(path, Path) else Path(path) for path in named if path is not None]
 
 
@@ -201,7 +202,7 @@ def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[
         )
     if "attention" in layers and not model.capabilities.attention:
         raise ConfigError(
-            f"{model.preset or model.family} cannot tell how much attention channels received: leave out that layer"
+            f"{model.preset or model.family} cannot report how much attention channels received: leave out that layer"
         )
     check_channels(model, sources)
     warn_unlike(task_spec, sources)
@@ -211,15 +212,29 @@ def check_channels(model: Model, sources: Sequence[RasterSource]) -> None:
     """Refuse rasters with channels that a model cannot read; warn of channels that it was not trained with."""
     known = model.task_spec.statistics()
     for source in sources:
-        lost = model.unreadable(source.channels)
+        lost, hint = model.unreadable(source.channels), sensor_hint(model.task_spec, source.channels)
         if lost:
-            raise DataError(source.path, without(model, lost[0]))
+            raise DataError(source.path, without(model, lost[0]) + hint)
         new = [f"{c.sensor} {c.name}" for c in source.channels if (c.sensor, c.name) not in known]
         if new and known:
             warnings.warn(
-                f"{source.path.name}: the model was trained without {listed(new)}; it reads them by their wavelengths",
+                f"{source.path.name}: the model was trained without {listed(new)}; it reads them by their wavelengths"
+                + hint,
                 stacklevel=4,
             )
+
+
+def sensor_hint(task_spec: TaskSpec, channels: Sequence[Channel]) -> str:
+    """Return a question about a sensor of the training data whose channels have the names of ``channels``.
+
+    It is empty where any channel is one of the training data, or where fewer than half of the names are known.
+    """
+    known, names = task_spec.statistics(), {channel.name for channel in channels}
+    if any((channel.sensor, channel.name) in known for channel in channels):
+        return ""
+    counts = Counter(sensor for sensor, name in known if name in names)
+    sensor, count = next(iter(counts.most_common(1)), ("", 0))
+    return f"; did you mean {sensor}?" if count and 2 * count >= len(names) else ""
 
 
 def warn_lacking(task_spec: TaskSpec, present: Iterable[Channel]) -> None:

@@ -7,7 +7,7 @@ import itertools
 import operator
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from atomizer_io.progress import watched
 from atomizer_io.texts import csv_text, write_output
 
 COMPARED = 64  # scenes whose values are compared with the training data
+OTHER_EXTENT = 0.5  # of the extent in training: scenes that differ by more are warned of
+CUT = "one prediction stands for all of a scene, so give patches of the size of the training data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +151,23 @@ def warn_of(model: Model, scenes: Mapping[str, Sequence[RasterSource]]) -> None:
     if compared:
         warn_lacking(model.task_spec, itertools.chain.from_iterable(source.channels for source in sources))
     images = [Image(source.path.name, source.overview(), source.channels) for source in sources]
-    for text in sentences(misfits(images, model.task_spec.statistics()), {"fill": DECLARE}):
+    faults = misfits(images, model.task_spec.statistics())
+    if sizes := other_extents(compared, model.task_spec.extent_m):
+        faults["extent"] = sizes
+    for text in sentences(faults, {"fill": DECLARE, "extent": CUT}):
         warnings.warn(text, stacklevel=3)
+
+
+def other_extents(scenes: Iterable[Sequence[RasterSource]], usual_m: float | None) -> dict[str, str]:
+    """Return the scenes whose extent differs by more than half from the usual one in training, by their first file."""
+    texts: dict[str, str] = {}
+    if usual_m is None:
+        return texts
+    for sources in scenes:
+        side_m = max(length * step for s in sources for length, step in zip(s.shape[::-1], s.pixel_m, strict=True))
+        if abs(side_m - usual_m) > OTHER_EXTENT * usual_m:
+            texts[sources[0].path.name] = f"covers {side_m:.4g} m; the model was trained on scenes of {usual_m:.4g} m"
+    return texts
 
 
 @torch.no_grad()

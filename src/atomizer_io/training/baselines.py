@@ -24,10 +24,11 @@ from atomizer_io.data.sample import Sample, unknown
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError
+from atomizer_io.models.base import log_probabilities
 from atomizer_io.models.sites import seen_sites
 from atomizer_io.training.data import subsampled, unusable
 from atomizer_io.training.draws import generator
-from atomizer_io.training.metrics import LEAST, Scores, Scoring
+from atomizer_io.training.metrics import Scores, Scoring
 from atomizer_io.training.neighbourhoods import surroundings
 
 FITTED, SCORED = 60_000, 5  # positions at most that are fitted on; times as many that are scored
@@ -190,9 +191,9 @@ class Baseline:
         """Return the answers (M, outputs)."""
         if self.task_spec.regression:
             return torch.from_numpy(np.asarray(self.model.predict(rows), dtype=np.float32)[:, None])
-        found = torch.full((len(rows), max(2, self.task_spec.num_outputs)), LEAST)
+        found = torch.zeros(len(rows), max(2, self.task_spec.num_outputs))
         found[:, torch.from_numpy(self.model.classes_)] = torch.from_numpy(self.model.predict_proba(rows)).float()
-        return found.clamp(min=LEAST).log()
+        return log_probabilities(found)
 
 
 def candidates(task_spec: TaskSpec, rows: int, columns: int, seed: int) -> list[Baseline]:

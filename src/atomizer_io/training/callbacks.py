@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from atomizer_io.data.sample import Sample
 from atomizer_io.durable import append_line, publish
 from atomizer_io.models.storage import SAVING
 from atomizer_io.progress import aim, progress_bar
-from atomizer_io.texts import parse_json, write_text
+from atomizer_io.texts import json_text, parse_json, write_text
 from atomizer_io.training.data import ResumableLoader
 from atomizer_io.training.folder import BEST, HISTORY, LAST
 from atomizer_io.training.metrics import better
@@ -201,7 +200,7 @@ class KeepModels(Callback):
         if improved:
             self.best, self.best_step = score, trainer.global_step
         line = {"step": trainer.global_step, "epochs": self.loader.epochs, **module.latest}
-        self.history.append(json.dumps(line))
+        self.history.append(json_text(line))
         if not trainer.is_global_zero:
             return
         module.model.save_pretrained(self.folder / LAST)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ BEST, LAST, HISTORY = "best", "last", "history.jsonl"
 LOCK = ".lock"  # a file of the folder, held by the process that trains
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, figures
 LEFT_OPEN = ("batch_size", "crop_m", "repeat", "queries")  # of the group training
+COUNTS = ("batch_size", "repeat", "queries")
 EARLIER = ("learning_rate",)  # what earlier versions left open, too
 
 
@@ -38,9 +40,16 @@ def read_derived(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     training = config.read_yaml(path).get("training", {})
-    if not isinstance(training, dict) or {*training} - {*LEFT_OPEN, *EARLIER}:
+    if not isinstance(training, dict) or {*training} - {*LEFT_OPEN, *EARLIER} or not _plausible(training):
         raise ConfigError(f"{path} is damaged: remove it, and what it held is found out again")
     return {name: value for name, value in training.items() if name in LEFT_OPEN}
+
+
+def _plausible(training: dict[str, Any]) -> bool:
+    """Return whether the values of ``derived.yaml`` are positive numbers, whole where they count, or None."""
+    numbers = {name: value for name, value in training.items() if value is not None}
+    kinds = {name: (int,) if name in COUNTS else (int, float) for name in numbers}
+    return all(type(value) in kinds[name] and 0 < value < math.inf for name, value in numbers.items())
 
 
 def write_settings(chosen: Run, run: Run, folder: Path) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ from atomizer_io.decoding.options import Decoding
 from atomizer_io.errors import AtomizerError, DataError
 from atomizer_io.models.base import Cost
 from atomizer_io.models.registry import load_model
-from atomizer_io.texts import parse_json, write_text
+from atomizer_io.texts import json_text, parse_json, write_text
 from atomizer_io.training.build import costs_of
 from atomizer_io.training.config import Run
 from atomizer_io.training.evaluate import score
@@ -49,7 +47,7 @@ def conclude(trained: Trained, timing: Timing, progress: bool) -> dict[str, Any]
     with timing.phase(CLOSING):
         result["scores"] = final_scores(run, folder / BEST, progress, finished=result["finished"])
         result["curve"] = judge_curve(run, folder / HISTORY, trained.task_spec, schedule)
-        write_metrics(result, timing, folder)
+    write_metrics(result, timing, folder)
     if result["finished"]:  # the file is there before: the baselines take their time, and may be interrupted
         with timing.phase(BASELINES):
             over = (lambda: timing.over()) if schedule is None else (lambda: timing.over(schedule.seconds))
@@ -63,9 +61,10 @@ def conclude(trained: Trained, timing: Timing, progress: bool) -> dict[str, Any]
 
 def write_metrics(result: dict[str, Any], timing: Timing, folder: Path) -> None:
     """Write the results of a run, and the time that it took so far."""
-    result["seconds"] = round(time.monotonic() - timing.began_s, 1)
-    result["phases"] = {name: round(took, 1) for name, took in timing.phases.items()}
-    write_text(folder / "metrics.json", json.dumps(result, indent=2) + "\n")
+    phases = timing.shares()
+    result["seconds"] = round(sum(phases.values()), 1)
+    result["phases"] = {name: round(seconds, 1) for name, seconds in phases.items()}
+    write_text(folder / "metrics.json", json_text(result, 2) + "\n")
 
 
 def final_scores(run: Run, folder: Path, progress: bool, *, finished: bool) -> dict[str, Any]:
@@ -104,7 +103,7 @@ def read_curve(history: Path, name: str) -> list[tuple[int, float]]:
     for text in history.read_text(encoding="utf-8", errors="replace").splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):  # of a line that was cut off
             line = parse_json(text)
-            points.append((int(line["step"]), float(line[name])))
+            points.append((int(line["step"]), math.nan if line[name] is None else float(line[name])))
     return points
 
 

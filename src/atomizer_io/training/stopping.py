@@ -20,9 +20,9 @@ from atomizer_io.errors import ConfigError
 
 CLOSING_SHARE = 0.1
 MOST_CLOSING = 0.5  # of all time: so much is left for steps, however long validations take
-READING, INITIALISATION, TRAINING, VALIDATION = "reading", "initialisation", "training", "validation"
-CLOSING, BASELINES = "closing", "baselines"
-PHASES = (READING, INITIALISATION, TRAINING, VALIDATION, CLOSING, BASELINES)
+START, READING, INITIALISATION = "start", "reading", "initialisation"
+TRAINING, VALIDATION, CLOSING, BASELINES = "training", "validation", "closing", "baselines"
+PHASES = (START, READING, INITIALISATION, TRAINING, VALIDATION, CLOSING, BASELINES)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -74,9 +74,19 @@ class Timing:
 
     def line(self) -> str:
         """Return what the phases took, in one line."""
+        shown, before, whole = list[str](), 0, 0.0
+        for name, seconds in self.shares().items():
+            whole += seconds
+            if round(whole) > before:  # sums are rounded, so that what is shown adds up
+                shown.append(f"{name} {clock(round(whole) - before)}")
+            before = round(whole)
+        return f"took {clock(before)}" + (f": {', '.join(shown)}" if shown else "")
+
+    def shares(self) -> dict[str, float]:
+        """Return the seconds of each phase until now; ``start`` is what no other one counts, such as imports."""
         whole = time.monotonic() - self.began_s
-        shown = [f"{name} {clock(self.phases[name])}" for name in PHASES if self.phases.get(name, 0.0) >= 1]
-        return f"took {clock(whole)}" + (f": {', '.join(shown)}" if shown else "")
+        start = max(0.0, whole - sum(self.phases.values()))
+        return {START: start} | {name: self.phases[name] for name in PHASES if name in self.phases}
 
 
 def clock(seconds: float) -> str:
