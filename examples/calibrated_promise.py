@@ -19,8 +19,8 @@ import atomizer_io as aio
 from atomizer_io.datasets.crop import random_crops
 from atomizer_io.decoding import Calibration, Choices, Sampling, calibrate
 from atomizer_io.decoding.blocks import scene_of
-from atomizer_io.decoding.operating_point import own_point
 from atomizer_io.decoding.risk_control import strategies
+from atomizer_io.decoding.strategies import own_point
 from atomizer_io.machine import machine
 from atomizer_io.training.splits import open_split, settings_of
 

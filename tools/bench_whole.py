@@ -18,9 +18,8 @@ import torch
 
 from atomizer_io.data.sample import Sample
 from atomizer_io.decoding.calibration import Calibration, load_all
-from atomizer_io.decoding.operating_point import OperatingPoint, own_point
 from atomizer_io.decoding.predictor import Prediction, ScenePredictor
-from atomizer_io.decoding.strategies import STRATEGIES
+from atomizer_io.decoding.strategies import STRATEGIES, OperatingPoint, own_point
 from atomizer_io.errors import ConfigError
 from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO

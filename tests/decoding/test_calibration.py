@@ -18,12 +18,11 @@ from atomizer_io.cli import main
 from atomizer_io.decoding import Calibration, Choices, Sampling, calibrate
 from atomizer_io.decoding.blocks import Blocks, Scene
 from atomizer_io.decoding.calibration import load, load_all
-from atomizer_io.decoding.operating_point import OperatingPoint, own_point
 from atomizer_io.decoding.options import Decoding
 from atomizer_io.decoding.predictor import ScenePredictor
 from atomizer_io.decoding.risk_control import strategies
 from atomizer_io.decoding.search import STRICTNESS
-from atomizer_io.decoding.strategies import STRATEGIES
+from atomizer_io.decoding.strategies import STRATEGIES, OperatingPoint, own_point
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.base import Cost
 from atomizer_io.models.storage import seal_at
@@ -77,7 +76,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> aio.AtomizerIO:
         value = atoms.acquisitions[0].values[where.sites_MA[:, 0], 0]
         cells = sum(len(part.order_N) for part in geometry.cells)
         saved = KAPPA * len(geometry.anchors_L2) / atoms.num_atoms, cells / atoms.num_atoms
-        saved = (*saved, where.near.latents_Mk.shape[1] / min(NEIGHBORS, len(geometry.anchors_L2)))
+        saved = (*saved, where.latents_Mk.shape[1] / min(NEIGHBORS, len(geometry.anchors_L2)))
         off = 25.0 * sum(max(0.0, -math.log2(share)) for share in saved)
         return [torch.stack([torch.zeros(len(value)), (value - 1000 + off) / 200], dim=1)]
 
@@ -282,8 +281,8 @@ def test_where_nothing_cheaper_keeps_it_the_models_own_prediction_remains(
     model: aio.AtomizerIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def noise(latents, positions, **how):
-        where = positions[0].near.queries_M2
-        geometry, k = latents.geometries[0], positions[0].near.latents_Mk.shape[1]
+        where = positions[0].queries_M2
+        geometry, k = latents.geometries[0], positions[0].latents_Mk.shape[1]
         counts = len(geometry.anchors_L2) + 0.37 * sum(len(part.order_N) for part in geometry.cells) + 1.7 * k
         value = torch.sin(1e3 * where[:, 0] + 7e3 * where[:, 1] + counts)
         return [torch.stack([torch.zeros(len(value)), value.float()], dim=1)]

@@ -59,8 +59,8 @@ def test_observations_show_what_no_probe_saw(monkeypatch: pytest.MonkeyPatch, ob
     wet = (values[0] > 1000).long()
 
     def decode(latents, positions, **how):
-        column = (positions[0].near.queries_M2[:, 0] / 10 + 23.5).round().long()
-        row = (23.5 - positions[0].near.queries_M2[:, 1] / 10).round().long()
+        column = (positions[0].queries_M2[:, 0] / 10 + 23.5).round().long()
+        row = (23.5 - positions[0].queries_M2[:, 1] / 10).round().long()
         return [9.0 * torch.nn.functional.one_hot(wet[row, column], 2).float()]
 
     monkeypatch.setattr(model, "decode", decode)

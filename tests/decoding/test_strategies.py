@@ -29,7 +29,7 @@ def painted(monkeypatch: pytest.MonkeyPatch, model: aio.AtomizerIO, grid: aio.Gr
     calls: list[int] = []
 
     def decode(latents, positions, **how):
-        where = positions[0].near.queries_M2
+        where = positions[0].queries_M2
         column = ((where[:, 0] / 10 + (grid.width - 1) / 2).round()).long()
         row = ((grid.height - 1) / 2 - where[:, 1] / 10).round().long()
         calls.append(len(where))

@@ -24,7 +24,7 @@ import data as fixtures
 from atomizer_io.datasets.registry import create
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.decoding.calibration import Calibration, Step, load_all
-from atomizer_io.decoding.operating_point import OperatingPoint
+from atomizer_io.decoding.strategies import OperatingPoint
 from atomizer_io.errors import CheckpointError
 from atomizer_io.io import point_clouds
 from atomizer_io.io.crs import LocalFrame

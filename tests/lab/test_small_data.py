@@ -88,14 +88,14 @@ def test_parts_of_a_scene_are_pixels_apart(name: str) -> None:
 
 
 def test_splits_of_a_row_leave_some_out_between_them() -> None:
-    found = staging.stretches(1000, gap=20)
-    assert found == {"train": (0, 680), "val": (700, 780), "test": (800, 1000)}
+    result = staging.stretches(1000, gap=20)
+    assert result == {"train": (0, 680), "val": (700, 780), "test": (800, 1000)}
 
 
 def test_settings_are_merged_group_by_group() -> None:
     first = {"data": {"name": "a", "keep": 1}, "seed": 0}
-    found = merged(first, {"data": {"keep": 2}, "training": {"gradient_clip": 1.0}})
-    assert found == {"data": {"name": "a", "keep": 2}, "seed": 0, "training": {"gradient_clip": 1.0}}
+    result = merged(first, {"data": {"keep": 2}, "training": {"gradient_clip": 1.0}})
+    assert result == {"data": {"name": "a", "keep": 2}, "seed": 0, "training": {"gradient_clip": 1.0}}
     assert first["data"] == {"name": "a", "keep": 1}
 
 

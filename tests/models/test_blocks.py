@@ -52,7 +52,7 @@ def chunk_sizes(preset: str, queries: int) -> list[int]:
     where = model.locate(atoms, latents.geometries[0], torch.zeros(queries, 2))
     assert model.decoder is not None
     seen = latents.observations(0, model.tokenizer)
-    piece = Piece(where.near, model.decoder.project(latents.features)[0], Look(seen, where.sites_MA))
+    piece = Piece(where, model.decoder.project(latents.features)[0], Look(seen, where.sites_MA))
     return [sum(map(len, chunk)) for chunk in model.decoder.chunks([piece])]
 
 

@@ -100,8 +100,8 @@ def test_queries_on_pixels_of_a_scene_that_comes_again_are_located_once(rotation
     geometry = model.geometry(sample.atoms)
     for where, located in zip(draws, result, strict=True):
         expected = model.locate(sample.atoms, geometry, where)
-        assert torch.equal(located.near.latents_Mk, expected.near.latents_Mk)
-        assert torch.equal(located.near.queries_M2, expected.near.queries_M2)
+        assert torch.equal(located.latents_Mk, expected.latents_Mk)
+        assert torch.equal(located.queries_M2, expected.queries_M2)
         assert torch.equal(located.sites_MA, expected.sites_MA)
         located.check(geometry, 0)
 
@@ -113,7 +113,7 @@ def test_queries_beside_pixels_are_located_as_ever() -> None:
         where = aio.Grid(5, 4, 10.0).positions() + shift
         expected = model.locate(scene, model.geometry(scene), where)
         located = cache.prepare(scene, where)[1]
-        torch.testing.assert_close(located.near.queries_M2, expected.near.queries_M2, rtol=0, atol=1e-12)
+        torch.testing.assert_close(located.queries_M2, expected.queries_M2, rtol=0, atol=1e-12)
         assert torch.equal(located.sites_MA, expected.sites_MA)
 
 

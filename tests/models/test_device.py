@@ -16,7 +16,7 @@ import torch
 import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.models.atomizer.decoder import Piece
-from atomizer_io.models.atomizer.geometry.neighbors import Near
+from atomizer_io.models.atomizer.geometry.neighbors import LocatedQueries
 from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.ops import attention
 
@@ -58,7 +58,7 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
         (seen,) = plain.tokenizer.observe([atoms])
     segments = [cells.segments(64) for cells in geometry.cells]
     plans = [attention.plan(s, c, tokens, anchors_L2, 128) for s, c in zip(segments, geometry.cells, strict=True)]
-    offsets = None if near is None else near.near.offsets().float()
+    offsets = None if near is None else near.offsets().float()
     model = plain  # its numbers are not needed any more
     for module in model.modules():
         for key, weight in module.named_parameters(recurse=False):
@@ -79,11 +79,11 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
         predictions = model.head(h_LD.mean(dim=0))
     else:
         assert model.decoder is not None
-        place = Near(
-            on_device(near.near.latents_Mk, device),
-            near.near.queries_M2,
-            near.near.anchors_L2,
-            on_device(offsets, device),
+        place = LocatedQueries(
+            on_device(near.latents_Mk, device),
+            near.queries_M2,
+            near.anchors_L2,
+            delta_Mk2=on_device(offsets, device),
         )
         piece = Piece(
             place,

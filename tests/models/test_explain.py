@@ -55,7 +55,7 @@ def literal_here(model: aio.AtomizerIO, latents: Latents, where: Tensor) -> Tens
     f_NF, kind_N = Reference(model).tokens(atoms), kinds(atoms)
     site_N = torch.cat([a.valid_mask().nonzero()[:, 0] for a in atoms])
     acquisition_N = torch.cat([torch.full((a.num_atoms,), i) for i, a in enumerate(atoms)])
-    sites_MA = seen_sites(local_queries(where, geometry), atoms, geometry, None, None).sites_MA
+    sites_MA = seen_sites(local_queries(where, geometry), atoms, geometry, None, None)[0]
     here_MK = torch.zeros(len(where), int(kind_N.max()) + 1, dtype=torch.float64)
     layer = model.decoder.observation
     for row, seen_A in zip(here_MK, sites_MA, strict=True):
@@ -115,7 +115,7 @@ def literal_around(model: aio.AtomizerIO, latents: Latents, where: Tensor) -> Te
     else:
         shares_LK = (literal_steps(model, latents)[..., None] * shares_TLK).sum(dim=0)
     local_M2 = where - geometry.center_2
-    sites_MA = seen_sites(local_M2.numpy(), latents.atoms[0], geometry, None, None).sites_MA
+    sites_MA = seen_sites(local_M2.numpy(), latents.atoms[0], geometry, None, None)[0]
     q_MD = reference.observe(reference.tokens(latents.atoms[0]), latents.atoms[0], sites_MA)
     layer, around = model.decoder.latent, []
     for query_2, q_D in zip(local_M2, q_MD, strict=True):

@@ -338,8 +338,8 @@ def test_sites_are_looked_up_per_acquisition() -> None:
     atoms = image(np.ones((1, 4, 4)), center_m=(0.0, 0.0)) + coarse + points
     queries = np.array([[-15.0, 15.0], [15.0, 15.0], [6.0, -14.0]])
     geometry = build_geometry(atoms, atoms_per_latent=10)
-    assert seen_sites(queries, atoms, geometry, None, None).sites_MA.tolist() == [[0, 0, -1], [3, 1, 0], [14, 3, -1]]
-    named = seen_sites(queries, atoms, geometry, {1: torch.tensor([-1, 2, 0])}, None).sites_MA
+    assert seen_sites(queries, atoms, geometry, None, None)[0].tolist() == [[0, 0, -1], [3, 1, 0], [14, 3, -1]]
+    named = seen_sites(queries, atoms, geometry, {1: torch.tensor([-1, 2, 0])}, None)[0]
     assert named.tolist() == [[0, -1, -1], [3, 2, 0], [14, 0, -1]]
 
 
@@ -349,7 +349,7 @@ def test_a_missing_pixel_that_is_not_square_shows_nothing() -> None:
     atoms = image(values, gsd=(10.0, 20.0))
     geometry = build_geometry(atoms, atoms_per_latent=10)
     queries = np.array([[0.0, 0.0], [4.0, 9.0], [10.0, 9.0]])
-    assert seen_sites(queries, atoms, geometry, None, None).sites_MA[:, 0].tolist() == [-1, -1, 3]
+    assert seen_sites(queries, atoms, geometry, None, None)[0][:, 0].tolist() == [-1, -1, 3]
 
 
 # --- cells ---

@@ -57,7 +57,7 @@ def test_workers_change_nothing(folder: Path, model: aio.AtomizerIO) -> None:
     assert [b.samples[0].meta for b in here] == [b.samples[0].meta for b in there]
     for a, b in zip(here, there, strict=True):
         assert torch.equal(a.samples[0].target, b.samples[0].target)
-        assert torch.equal(a.inputs[0].located.near.latents_Mk, b.inputs[0].located.near.latents_Mk)
+        assert torch.equal(a.inputs[0].located.latents_Mk, b.inputs[0].located.latents_Mk)
         with torch.no_grad():
             logits = [model.predict(x.inputs)[0] for x in (a, b)]
         assert torch.equal(*logits)

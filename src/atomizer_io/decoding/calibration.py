@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.decoding.operating_point import OperatingPoint, check_point, plain, point_of
-from atomizer_io.decoding.strategies import STRATEGIES
+from atomizer_io.decoding.strategies import STRATEGIES, OperatingPoint, check_point, plain, point_of
 from atomizer_io.errors import CheckpointError, ConfigError, check_count, listed
 from atomizer_io.locks import alone
 from atomizer_io.models.atomizer.atomizer import AtomizerIO

@@ -12,7 +12,7 @@ import copy
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,8 +27,6 @@ from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.flops import InputSize, atoms_seen, decoder_flops, stages
 from atomizer_io.models.atomizer.geometry.neighbors import (
     Footprint,
-    LocatedQueries,
-    SeenSites,
     SitesOfQueries,
     local_queries,
     near_latents,
@@ -240,28 +238,27 @@ class ScenePredictor(Predictor):
         return local_queries(self.positions_M2, self.geometry)
 
     @functools.cached_property
-    def seen(self) -> SeenSites:
-        """The sites that each position sees, and the acquisition of each column of them."""
+    def seen(self) -> tuple[Tensor, tuple[int, ...] | None]:
+        """The sites that each position sees, and the acquisition of each column; None: one column each."""
         return seen_sites(self.local_M2, self.atoms, self.geometry, self.named, self.footprint_m)
 
     @property
     def sites_MA(self) -> Tensor:
         """The sites that each position sees, −1 for none: one column for each acquisition, or several."""
-        assert self.seen.sites_MA is not None
-        return self.seen.sites_MA
+        return self.seen[0]
 
     @torch.no_grad()
     def decode(self, indices: Tensor) -> Tensor:
         """Return the decoder's outputs (n, C) at the positions of these indices (n,)."""
         check_count("neighbors", self.neighbors)
-        near = near_latents(self.local_M2[indices.numpy()], self.geometry, self.neighbors)
-        seen = self.sites_MA[indices] if self.model.config.observation_conditioning else None
-        where = LocatedQueries(near, seen, self.geometry.sites, self.seen.owners)
+        where = near_latents(self.local_M2[indices.numpy()], self.geometry, self.neighbors)
+        if self.model.config.observation_conditioning:
+            where = replace(where, sites_MA=self.sites_MA[indices], owners=self.seen[1])
         return probabilities(self.model.decode(self.latents, [where])[0], self.classes)
 
     def flops(self, decoded: int) -> float:
         """Return the FLOPs of the decoder and the head for so many positions."""
-        seen = atoms_seen(self.seen, self.atoms)
+        seen = atoms_seen(*self.seen, self.atoms)
         return decoder_flops(self.model, self.atoms, self.geometry, decoded, neighbors=self.neighbors, seen=seen)
 
     @functools.cached_property
@@ -279,7 +276,7 @@ class ScenePredictor(Predictor):
     def observed_MF(self) -> Tensor:
         """Positions, and values and site fields of all acquisitions at the sites seen there, their mean."""
         columns = [torch.from_numpy(self.local_M2).float()]
-        owners = torch.tensor(range(len(self.atoms)) if self.seen.owners is None else self.seen.owners)
+        owners = torch.tensor(range(len(self.atoms)) if self.seen[1] is None else self.seen[1])
         for number, acquisition in enumerate(self.atoms):
             fields_PF = [field[:, None] for field in acquisition.site_fields.values()]
             values_PF = torch.cat([acquisition.observed(), *fields_PF], dim=1).cpu()

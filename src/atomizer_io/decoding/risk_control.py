@@ -30,9 +30,8 @@ from numpy.typing import NDArray
 from atomizer_io.data.grid import Grid
 from atomizer_io.decoding.blocks import Blocks, Sampling, Scene, Scenes, observed, scene_of
 from atomizer_io.decoding.calibration import CLASSES, PIXELS, Calibration, Step
-from atomizer_io.decoding.operating_point import OperatingPoint, own_point
 from atomizer_io.decoding.search import STRICTNESS, Candidate, Choices, Search, Task, Trial, with_rule
-from atomizer_io.decoding.strategies import DENSE, STRATEGIES
+from atomizer_io.decoding.strategies import DENSE, STRATEGIES, OperatingPoint, own_point
 from atomizer_io.errors import ConfigError, listed
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.storage import fingerprint

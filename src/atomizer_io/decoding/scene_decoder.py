@@ -25,12 +25,11 @@ from atomizer_io.decoding.options import Decoding
 from atomizer_io.decoding.predictor import ScenePredictor, WindowPredictor
 from atomizer_io.models.atomizer.geometry.cache import GeometryCache
 from atomizer_io.models.atomizer.geometry.neighbors import Footprint, SitesOfQueries
-from atomizer_io.models.base import Cost, Model, Preparer
+from atomizer_io.models.base import Cost, Model, Preparer, log_probabilities
 from atomizer_io.models.registry import load_model
 from atomizer_io.models.storage import WEIGHTS, seal_at
 
 KEPT_GEOMETRIES = 4  # windows of one raster look alike
-LEAST = 1e-12  # a probability of which the logarithm is still a number
 IN_MEMORY = "a model in memory"
 
 
@@ -107,7 +106,7 @@ class BatchDecoder:
         self.decoded += prediction.decoded
         self.positions += prediction.queried.numel()
         outputs = prediction.outputs.reshape(prediction.queried.numel(), -1)
-        return outputs.clamp(min=LEAST).log() if prediction.classes else outputs
+        return log_probabilities(outputs) if prediction.classes else outputs
 
 
 def prepare_nothing(

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from atomizer_io.decoding.blocks import Blocks, Scene
 from atomizer_io.decoding.calibration import CLASSES, PIXELS
-from atomizer_io.decoding.operating_point import OperatingPoint, own_point
 from atomizer_io.decoding.predictor import Prediction, RecordedPredictor, ScenePredictor
-from atomizer_io.decoding.strategies import DENSE, STRATEGIES, Settings
+from atomizer_io.decoding.strategies import DENSE, STRATEGIES, OperatingPoint, Settings, own_point
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig

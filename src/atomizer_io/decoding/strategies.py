@@ -1,5 +1,7 @@
 """Dense, zone-probe and quadtree decoding (paper, §4.3 and its appendix on FLOPs), and the registry of all strategies.
 
+An :class:`OperatingPoint` is all that the cost of a prediction depends on: how a scene is encoded, and how decoded.
+
 All strategies have the dense output wherever the decoder was called; they differ in where they call it.
 
 Shapes: M positions, R regions, k probes; i and j count rows and columns of regions.
@@ -10,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.grid import Grid
 from atomizer_io.decoding.predictor import Prediction, Predictor, ScenePredictor
 from atomizer_io.decoding.sketching import sketch, sketch_flops
-from atomizer_io.errors import ConfigError, QueryError
+from atomizer_io.errors import ConfigError, QueryError, check_count
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.geometry.neighbors import SitesOfQueries
 from atomizer_io.models.atomizer.latents import Latents
+from atomizer_io.models.base import Cost
 
 # Where probes lie in a region, as shares of its sides; the first k are the probes, so that sets are nested.
 PROBES = np.array(
@@ -192,3 +197,93 @@ STRATEGIES = {
     "zone_probe": Strategy(zone_probe, {"probes": 4}, tuple({"probes": k} for k in (4, 9, 13))),
     "sketch": Strategy(sketch, {"spacing": 5}, tuple({"spacing": s} for s in (4, 5, 6, 8, 12)), flops=sketch_flops),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingPoint:
+    """κ, m (None: whole cells), k, the strategy, its settings, and the margin or tolerance at which it is sure."""
+
+    atoms_per_latent: int
+    budget: int | None
+    neighbors: int
+    strategy: str = DENSE
+    settings: Settings = field(default_factory=dict)
+    margin: float = math.inf
+    tolerance: float = 0.0
+
+    @property
+    def dense(self) -> bool:
+        """Whether every position is decoded."""
+        return self.strategy == DENSE or math.isinf(self.margin)
+
+    @property
+    def cost(self) -> Cost:
+        """The counts of the encoding and of the neighbors."""
+        return Cost(self.atoms_per_latent, self.budget, self.neighbors)
+
+    def decode(self, predictor: Predictor) -> Prediction:
+        """Decode a scene that was encoded at this cost."""
+        strategy = STRATEGIES[self.strategy]
+        return strategy.decode(predictor, **self.settings, margin=self.margin, tolerance=self.tolerance)
+
+    def predict(
+        self,
+        model: AtomizerIO,
+        atoms: AtomSet,
+        where: Grid | Tensor,
+        *,
+        sites: SitesOfQueries | None = None,
+        seed: int = 0,
+    ) -> Prediction:
+        """Encode a scene and decode it at ``where``; ``seed`` samples the atoms that the budget keeps."""
+        return self.decode(ScenePredictor.encode(model, atoms, where, cost=self.cost, seed=seed, sites=sites))
+
+    def flops(self, predictor: ScenePredictor, prediction: Prediction) -> float:
+        """Return the FLOPs of a whole prediction, from atoms to outputs; a multiply-add counts as two."""
+        total = predictor.encoding_flops + prediction.flops
+        if (beside := STRATEGIES[self.strategy].flops) is not None and not self.dense:
+            outputs = prediction.outputs.shape[-1]
+            total += beside(predictor.atoms, predictor.shape, outputs, prediction.classes, **self.settings)
+        return total
+
+    def __str__(self) -> str:
+        kept = "whole cells" if self.budget is None else f"m {self.budget}"
+        settings = "".join(f", {name} {value}" for name, value in self.settings.items())
+        rule = "" if self.dense else f", margin {self.margin:.4g}"
+        if self.tolerance:
+            rule = f", tolerance {self.tolerance:.4g}"
+        strategy = self.strategy.replace("_", "-")
+        return f"κ {self.atoms_per_latent}, {kept}, k {self.neighbors}, {strategy}{settings}{rule}"
+
+
+def own_point(model: AtomizerIO) -> OperatingPoint:
+    """Return what every promise refers to: dense, whole cells, the model's own κ and k."""
+    return OperatingPoint(model.config.atoms_per_latent, None, model.config.neighbors)
+
+
+def point_of(row: Mapping[str, Any]) -> OperatingPoint:
+    """Return the operating point that :func:`plain` wrote."""
+    return OperatingPoint(**{**row, "margin": math.inf if row["margin"] is None else row["margin"]})
+
+
+def check_point(point: OperatingPoint) -> None:
+    """Refuse counts, a strategy or settings of it that no operating point has; a ValueError names them."""
+    check_count("atoms_per_latent", point.atoms_per_latent)
+    check_count("neighbors", point.neighbors)
+    if point.budget is not None:
+        check_count("budget", point.budget)
+    if point.strategy not in STRATEGIES:
+        raise ValueError(f"the strategy is {point.strategy!r}; known are {', '.join(STRATEGIES)}")
+    if not isinstance(point.settings, dict) or set(point.settings) != set(STRATEGIES[point.strategy].usual):
+        raise ValueError(f"the settings of {point.strategy} are {point.settings!r}")
+    for name, value in point.settings.items():
+        check_count(name, value)
+    for name, number in (("margin", point.margin), ("tolerance", point.tolerance)):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
+            raise ValueError(f"{name} is {number!r}")
+
+
+def plain(point: OperatingPoint) -> dict[str, Any]:
+    """Return an operating point as plain values for JSON, where an infinite margin is None."""
+    row = {name: getattr(point, name) for name in OperatingPoint.__slots__}
+    return {**row, "settings": dict(point.settings), "margin": None if math.isinf(point.margin) else point.margin}

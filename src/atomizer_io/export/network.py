@@ -22,7 +22,7 @@ from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import spectral
-from atomizer_io.models.atomizer.geometry.neighbors import Near
+from atomizer_io.models.atomizer.geometry.neighbors import LocatedQueries
 from atomizer_io.models.atomizer.observations import (
     DeepObservationAttention,
     ObservationAttention,
@@ -141,7 +141,7 @@ class Network(nn.Module):
         if decoder is None:
             logits: Tensor = model.head(h_LD.mean(dim=0, keepdim=True))
             return logits
-        near = Near(inputs["neighbor"], inputs["query_position"], inputs["anchor"])
+        near = LocatedQueries(inputs["neighbor"], inputs["query_position"], inputs["anchor"])
         q_MD = decoder.q_init.expand(near.queries_M2.shape[0], -1)
         if decoder.observation is not None:
             q_MD = q_MD + observe(decoder.observation, decoder.q_init, atoms, inputs["seen"])

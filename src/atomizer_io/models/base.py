@@ -260,6 +260,11 @@ def check_positions(positions: object, samples: int) -> None:
         raise QueryError(f"{len(positions)} lists of positions for {samples} samples")
 
 
+def log_probabilities(probabilities: Tensor) -> Tensor:
+    """Return logarithms that serve as logits, finite where a probability is 0."""
+    return probabilities.clamp(min=1e-12).log()
+
+
 def in_units(out: Tensor, task_spec: TaskSpec) -> Tensor:
     """Bring the raw outputs of a regression to the physical unit of the target; logits of classes stay as they are."""
     if not task_spec.regression:

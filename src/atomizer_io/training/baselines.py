@@ -25,11 +25,12 @@ from atomizer_io.data.sample import Sample, unknown
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError
+from atomizer_io.models.base import log_probabilities
 from atomizer_io.models.sites import seen_sites
 from atomizer_io.training.data import subsampled, unusable
 from atomizer_io.training.draws import generator
 from atomizer_io.training.losses import loss_sum
-from atomizer_io.training.metrics import LEAST, Scores, Scoring, main_score, merit
+from atomizer_io.training.metrics import Scores, Scoring, main_score, merit
 from atomizer_io.training.neighbourhoods import WINDOWS, surroundings
 
 FITTED, SCORED = 60_000, 5  # most positions that are fitted on; times as many that are scored
@@ -245,9 +246,9 @@ def outputs_of(model: Any, rows: Floats, task_spec: TaskSpec) -> Tensor:
     """Return the outputs (M, outputs) of a model of scikit-learn: values, or logarithms of probabilities."""
     if task_spec.regression:
         return torch.from_numpy(np.asarray(model.predict(rows), dtype=np.float32)[:, None])
-    shares = torch.full((len(rows), max(2, task_spec.num_outputs)), LEAST)
+    shares = torch.zeros(len(rows), max(2, task_spec.num_outputs))
     shares[:, torch.from_numpy(model.classes_)] = torch.from_numpy(model.predict_proba(rows)).float()
-    return shares.clamp(min=LEAST).log()
+    return log_probabilities(shares)
 
 
 def scores_of(model: Any, rows: Floats, target: NDArray[Any], task_spec: TaskSpec) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from atomizer_io.data.sample import Sample, unknown
 from atomizer_io.data.task_spec import IGNORE, TaskSpec
 from atomizer_io.errors import AtomizerError
+from atomizer_io.models.base import log_probabilities
 from atomizer_io.training.losses import loss_sum
 
 
@@ -128,7 +129,6 @@ def better(score: float, best: float | None, higher: bool) -> bool:
 
 
 PIECE = 1 << 20  # points of a tile that are counted at once
-LEAST = 1e-12  # a probability of which the logarithm is still a number
 
 
 class TilePredictions:
@@ -169,7 +169,7 @@ class TilePredictions:
         for numbers in (self.windows > 0).nonzero()[:, 0].split(PIECE):
             mean = self.sums[numbers] / self.windows[numbers, None]
             target, context = self.target[numbers], self.context[numbers]
-            yield (mean.clamp(min=LEAST).log(), target.long(), context) if self.classes else (mean, target, context)
+            yield (log_probabilities(mean), target.long(), context) if self.classes else (mean, target, context)
 
     def _reach(self, count: int) -> None:
         """Make room for points up to this number."""

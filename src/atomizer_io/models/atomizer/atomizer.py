@@ -131,9 +131,10 @@ class AtomizerIO(Model):
 
         total = 0.0
         for sample in inputs:
-            queries = 0 if sample.located is None else len(sample.located)
-            size = InputSize.of(self, sample.atoms, queries, sample.geometry)
-            size = replace(size, seen=None if sample.located is None else atoms_seen(sample.located, sample.atoms))
+            located = sample.located
+            size = InputSize.of(self, sample.atoms, 0 if located is None else len(located), sample.geometry)
+            if located is not None:
+                size = replace(size, seen=atoms_seen(located.sites_MA, located.owners, sample.atoms))
             total += sum(stage.flops for stage in counted(self, size))
         return total
 
@@ -278,7 +279,7 @@ class AtomizerIO(Model):
             device, look = projected.key_LHE.device, None
             if where.sites_MA is not None:
                 look = Look(latents.observations(i, self.tokenizer), where.sites_MA.to(device), where.owners)
-            pieces.append(Piece(where.near.to(device, self.tokenizer.exact), projected, look))
+            pieces.append(Piece(where.to(device, self.tokenizer.exact), projected, look))
         return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:

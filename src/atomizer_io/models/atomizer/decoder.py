@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from atomizer_io.models.atomizer.config import Encodings
 from atomizer_io.models.atomizer.encodings import frequency_step
-from atomizer_io.models.atomizer.geometry.neighbors import Near
+from atomizer_io.models.atomizer.geometry.neighbors import LocatedQueries
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.observations import Look, ObservationAttention
 from atomizer_io.models.atomizer.ops.kernels import queries as kernel
@@ -38,7 +38,7 @@ class Projected:
 class Piece:
     """Queries of one scene: the latents near them, and what they see at their positions where the model looks."""
 
-    near: Near
+    near: LocatedQueries
     latents: Projected
     look: Look | None
 
@@ -56,7 +56,7 @@ class Piece:
     def rows(self, rows: slice) -> Piece:
         """Return the piece with some of its queries only."""
         look = None if self.look is None else replace(self.look, sites_MA=self.look.sites_MA[rows])
-        return Piece(self.near.rows(rows), self.latents, look)
+        return Piece(self.near.at(rows), self.latents, look)
 
 
 class LatentAttention(nn.Module):
@@ -124,7 +124,7 @@ class LatentAttention(nn.Module):
         return self.pool(query_MHE, folded_HMO, latents, near)
 
     def pool(
-        self, query_MHE: Tensor, folded_HMO: Tensor | None, latents: Projected, near: Near
+        self, query_MHE: Tensor, folded_HMO: Tensor | None, latents: Projected, near: LocatedQueries
     ) -> tuple[Tensor, Tensor | None]:
         """Return what :meth:`_attend` returns, in plain torch: values (M, H, E) and offset features (H, M, O)."""
         weights_MkH, phi_MkO = self._weights(query_MHE, folded_HMO, latents, near)
@@ -132,7 +132,7 @@ class LatentAttention(nn.Module):
         attended_MHE = torch.einsum("mkh,mkhe->mhe", weights_MkH, latents.value_LHE[near.latents_Mk.to(device)])
         return attended_MHE, None if phi_MkO is None else torch.einsum("mkh,mko->hmo", weights_MkH, phi_MkO)
 
-    def weights(self, q_MD: Tensor, latents: Projected, near: Near) -> Tensor:
+    def weights(self, q_MD: Tensor, latents: Projected, near: LocatedQueries) -> Tensor:
         """Return the attention (M, k, H) of each query to its neighbours."""
         return self._weights(*self.queries(q_MD), latents, near)[0]
 
@@ -144,7 +144,7 @@ class LatentAttention(nn.Module):
         return query_MHE, query_MHE.transpose(0, 1) @ self._offset_weight(self.key)
 
     def _weights(
-        self, query_MHE: Tensor, folded_HMO: Tensor | None, latents: Projected, near: Near
+        self, query_MHE: Tensor, folded_HMO: Tensor | None, latents: Projected, near: LocatedQueries
     ) -> tuple[Tensor, Tensor | None]:
         """Return the attention (M, k, H) to the neighbours, and φ_δ (M, k, O) of their offsets."""
         keys_MkHE = latents.key_LHE[near.latents_Mk.to(query_MHE.device)]

@@ -78,11 +78,11 @@ def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Loc
     decoder, atoms, h_LD = model.decoder, latents.atoms[index], latents.features[index]
     assert decoder is not None
     seen = latents.observations(index, model.tokenizer)
-    near_L, slot_Mk = located.near.latents_Mk.unique(return_inverse=True)
+    near_L, slot_Mk = located.latents_Mk.unique(return_inverse=True)
     shares_LK = latent_shares(model, atoms, latents.geometries[index], near_L)
     here, around, first = [], [], 0
     look = None if located.sites_MA is None else Look(seen, located.sites_MA, located.owners)
-    whole = Piece(located.near, decoder.project([h_LD])[0], look)
+    whole = Piece(located, decoder.project([h_LD])[0], look)
     for (piece,) in decoder.chunks([whole]):
         if decoder.observation is None or piece.look is None:
             here.append(h_LD.new_zeros(len(piece), len(seen.kind_KF)))

@@ -6,14 +6,14 @@ A multiply-add counts as two; only matrix products count, as in ``torch.utils.fl
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.geometry.neighbors import LocatedQueries, SeenSites
 from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.observations import DeepObservationAttention
 from atomizer_io.models.atomizer.temporal import HEADS
@@ -100,12 +100,12 @@ def decoder_flops(
     return _decoder(model, size)[0] + _head(model, size)[0]
 
 
-def atoms_seen(located: LocatedQueries | SeenSites, atoms: AtomSet) -> float | None:
+def atoms_seen(sites_MA: Tensor | None, owners: Sequence[int] | None, atoms: AtomSet) -> float | None:
     """Return how many atoms a query sees in its footprint, on average; None where it sees one of each kind at most."""
-    if located.owners is None or located.sites_MA is None or not len(located.sites_MA):
+    if owners is None or sites_MA is None or not len(sites_MA):
         return None
-    channels = torch.tensor([len(atoms.acquisitions[a].channels) for a in located.owners], dtype=torch.float64)
-    return float((located.sites_MA >= 0).double().mean(dim=0) @ channels)
+    channels = torch.tensor([len(atoms.acquisitions[a].channels) for a in owners], dtype=torch.float64)
+    return float((sites_MA >= 0).double().mean(dim=0) @ channels)
 
 
 def latents_for(model: AtomizerIO, atoms: float, steps: int = 1) -> int:

@@ -172,7 +172,6 @@ class Reference:
         """Return the predictions (M, outputs) at ``positions``."""
         queries = local_queries(positions, geometry)
         sites_MA, owners = seen_sites(queries, atoms, geometry, named, footprint_m)
-        assert sites_MA is not None
         queries_M2 = torch.from_numpy(queries)
         nearest_Mk = torch.from_numpy(
             nearest_anchors(queries_M2.numpy(), geometry.anchors_L2.numpy(), self.model.config.neighbors)

@@ -12,8 +12,7 @@ Shapes: L latents, M queries, P sites, A acquisitions (or columns, of which one 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -37,24 +36,41 @@ Footprint = float | tuple[float, float] | Tensor  # metres along x and y: of all
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
-    """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre.
+class LocatedQueries:
+    """Queries of one scene with their nearest latents (M, k) and, per acquisition, the site that each sees (−1: none).
 
-    On another device than the CPU, ``latents_Mk`` and the offsets ``delta_Mk2`` are there; the rest stays behind.
+    Positions of queries and anchors are float64 metres from the scene's centre. Where footprints hold several sites, an
+    acquisition has several columns, and ``owners`` is the acquisition of each. ``sites`` is how many sites each
+    acquisition of the scene has. On another device than the CPU, ``latents_Mk`` and ``delta_Mk2`` are there, the
+    offsets from queries to latents; the rest stays behind.
     """
 
     latents_Mk: Tensor
     queries_M2: Tensor
     anchors_L2: Tensor
+    sites_MA: Tensor | None = None
+    sites: tuple[int, ...] = ()
+    owners: tuple[int, ...] | None = None  # None: each acquisition has one column
     delta_Mk2: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.queries_M2)
 
-    def rows(self, rows: slice) -> Near:
-        """Return the same for some of the queries."""
-        delta_Mk2 = None if self.delta_Mk2 is None else self.delta_Mk2[rows]
-        return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2, delta_Mk2)
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes, roughly."""
+        tensors = (self.latents_Mk, self.queries_M2, self.sites_MA)
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
+
+    def at(self, index: slice | Tensor) -> LocatedQueries:
+        """Return some of the queries, in any order."""
+        return replace(
+            self,
+            latents_Mk=self.latents_Mk[index],
+            queries_M2=self.queries_M2[index],
+            sites_MA=None if self.sites_MA is None else self.sites_MA[index],
+            delta_Mk2=None if self.delta_Mk2 is None else self.delta_Mk2[index],
+        )
 
     def offsets(self) -> Tensor:
         """Return the offsets from each query to its latents (M, k, 2), in metres."""
@@ -62,43 +78,16 @@ class Near:
             return self.delta_Mk2
         return self.anchors_L2[self.latents_Mk] - self.queries_M2[:, None]
 
-    def to(self, device: torch.device, exact: torch.dtype) -> Near:
-        """Move what a network on ``device`` reads there at once; offsets are subtracted in float64 before."""
+    def to(self, device: torch.device, exact: torch.dtype) -> LocatedQueries:
+        """Move what the decoder on ``device`` reads there at once; offsets are subtracted in float64 before."""
         if device.type == "cpu":
             return self
-        return Near(self.latents_Mk.to(device), self.queries_M2, self.anchors_L2, self.offsets().to(exact).to(device))
-
-
-@dataclass(frozen=True, slots=True)
-class LocatedQueries:
-    """Positions of one scene with their nearest latents and, per acquisition, the site that each sees (−1: none).
-
-    Where footprints hold several sites, an acquisition has several columns, and ``owners`` is the acquisition of each.
-    """
-
-    near: Near
-    sites_MA: Tensor | None
-    sites: tuple[int, ...]  # how many each acquisition of the scene has
-    owners: tuple[int, ...] | None = None  # None: each acquisition has one column
-
-    def __len__(self) -> int:
-        return len(self.near)
-
-    @property
-    def bytes(self) -> int:
-        """How much memory it takes, roughly."""
-        tensors = (self.near.latents_Mk, self.near.queries_M2, self.sites_MA)
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
-
-    def at(self, index_M: Tensor) -> LocatedQueries:
-        """Return some of the queries, in any order."""
-        near = Near(self.near.latents_Mk[index_M], self.near.queries_M2[index_M], self.near.anchors_L2)
-        sites_MA = None if self.sites_MA is None else self.sites_MA[index_M]
-        return LocatedQueries(near, sites_MA, self.sites, self.owners)
+        delta_Mk2 = self.offsets().to(exact).to(device)
+        return replace(self, latents_Mk=self.latents_Mk.to(device), sites_MA=None, delta_Mk2=delta_Mk2)
 
     def check(self, geometry: Geometry, index: int) -> None:
         """Refuse a geometry other than that it was made for, as far as counts show; ``index`` names the sample."""
-        made_for, here = len(self.near.anchors_L2), len(geometry.anchors_L2)
+        made_for, here = len(self.anchors_L2), len(geometry.anchors_L2)
         if made_for != here or self.sites != geometry.sites:
             raise QueryError(
                 f"the positions given for sample {index} were located among {made_for} latents and {self.sites} sites, "
@@ -120,13 +109,12 @@ def locate(
     queries_M2 = local_queries(positions, geometry)
     k = config.neighbors if neighbors is None else neighbors
     check_count("neighbors", k)
-    seen = SeenSites(None, None)
-    if config.observation_conditioning:
-        seen = seen_sites(queries_M2, atoms, geometry, sites, footprint_m)
-    else:
+    located = near_latents(queries_M2, geometry, k)
+    if not config.observation_conditioning:
         checked_sites(len(queries_M2), atoms, sites)
-    near = near_latents(queries_M2, geometry, k)
-    return LocatedQueries(near, seen.sites_MA, geometry.sites, seen.owners)
+        return located
+    sites_MA, owners = seen_sites(queries_M2, atoms, geometry, sites, footprint_m)
+    return replace(located, sites_MA=sites_MA, owners=owners)
 
 
 def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
@@ -155,10 +143,11 @@ def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
     return queries_M2
 
 
-def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int) -> Near:
-    """Return the nearest latents of each query."""
+def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int) -> LocatedQueries:
+    """Return the queries with their nearest latents, and without the sites that they see."""
     latents_Mk = nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), neighbors)
-    return Near(torch.from_numpy(latents_Mk), torch.from_numpy(queries_M2), geometry.anchors_L2)
+    own = torch.from_numpy(latents_Mk), torch.from_numpy(queries_M2), geometry.anchors_L2
+    return LocatedQueries(*own, sites=geometry.sites)
 
 
 def checked_sites(count: int, atoms: AtomSet, named: SitesOfQueries | None) -> dict[int, Tensor]:
@@ -179,21 +168,17 @@ def checked_sites(count: int, atoms: AtomSet, named: SitesOfQueries | None) -> d
     return columns
 
 
-class SeenSites(NamedTuple):
-    """The sites that queries see (−1: none) and the acquisition of each column; ``owners`` None: one column each."""
-
-    sites_MA: Tensor | None
-    owners: tuple[int, ...] | None
-
-
 def seen_sites(
     queries_M2: Floats,
     atoms: AtomSet,
     geometry: Geometry,
     named: SitesOfQueries | None,
     footprint_m: Footprint | None,
-) -> SeenSites:
-    """Return the sites of each acquisition that each query sees: one column each, or as many as footprints hold."""
+) -> tuple[Tensor, tuple[int, ...] | None]:
+    """Return the sites that each query sees (M, A), −1 for none, and the acquisition of each column.
+
+    Each acquisition has one column (then the latter is None), or as many as footprints hold sites.
+    """
     named_by = checked_sites(len(queries_M2), atoms, named)
     size_M2 = footprint_sizes(footprint_m, len(queries_M2))
     columns: list[Tensor] = []  # (M, W) of each acquisition
@@ -215,7 +200,7 @@ def seen_sites(
         columns.append(torch.from_numpy(sites_MW))
     several = any(column.shape[1] > 1 for column in columns)
     owners = tuple(a for a, column in enumerate(columns) for _ in range(column.shape[1])) if several else None
-    return SeenSites(torch.cat(columns, dim=1), owners)
+    return torch.cat(columns, dim=1), owners
 
 
 def footprint_sizes(footprint_m: Footprint | None, count: int) -> Floats | None:
