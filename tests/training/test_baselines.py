@@ -147,6 +147,9 @@ def test_a_regression_target_has_a_linear_baseline() -> None:
     scores = fitted.score([linear(40)])
     assert fitted.fitted_on == 350 and scores["linear regression"]["rmse"] < 0.1
     assert 0.1 < scores["random forest"]["rmse"] < 2.0
+    mean = np.nanmean(np.concatenate([linear(seed).target.numpy() for seed in range(10)]))
+    constant = np.sqrt(np.nanmean((linear(40).target.numpy() - mean) ** 2))
+    assert scores["constant"]["rmse"] == pytest.approx(constant, rel=1e-4) and constant > 2.0
 
 
 def test_statistics_over_dates_do_not_depend_on_their_order() -> None:
