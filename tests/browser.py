@@ -37,15 +37,15 @@ window.addEventListener("message", event => { document.getElementById("found").t
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a browser found on a page, and what it wrote to the console."""
+    """What a browser counted on a page, and what it wrote to the console."""
 
-    found: dict[str, Any]
+    counts: dict[str, Any]
     log: str
 
     @property
     def whole(self) -> bool:
         """Whether nothing is broken, nothing is too wide, and nothing was written to the console."""
-        return self.found["broken"] == 0 and self.found["wide"] == 0 and "CONSOLE" not in self.log
+        return self.counts["broken"] == 0 and self.counts["wide"] == 0 and "CONSOLE" not in self.log
 
 
 def browser() -> str:
@@ -57,7 +57,7 @@ def browser() -> str:
 
 
 def opened(page: Path, folder: Path, width: int, *, dark: bool = False, script: str = "") -> Opened:
-    """Open a page in a window of some width; ``script`` runs in it and adds to ``found``."""
+    """Open a page in a window of some width; ``script`` runs in it and adds to ``counts``."""
     command = browser()
     text = page.read_text(encoding="utf-8")
     assert "</body>" in text

@@ -1,4 +1,4 @@
-"""A folder of synthetic results as items write them: the paper's numbers, a little changed, and pictures of nothing."""
+"""A folder of synthetic results as items write them: the paper's numbers, a little changed, and figures of noise."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ def decodings() -> dict[str, Any]:
     return {"numbers": numbers, "decode": decode, "steps": 600, "seconds": 300.0}
 
 
-def write_looks(folder: Path, stem: str, titles: Sequence[str], rows: Sequence[str], place: Path | None = None) -> Path:
-    """Write what was looked at of models: maps, matrices, curves; pictures go to ``place``, or beside the numbers."""
-    draw, there = np.random.default_rng(0), folder / stem
-    there.mkdir(parents=True, exist_ok=True)
-    where = there if place is None else place / "looks" / stem
-    where.mkdir(parents=True, exist_ok=True)
+def write_looks(folder: Path, stem: str, titles: Sequence[str], rows: Sequence[str], work: Path | None = None) -> Path:
+    """Write inspected models: matrices, curves, and figures, which go to a folder of runs or beside the numbers."""
+    rng, numbers = np.random.default_rng(0), folder / stem
+    numbers.mkdir(parents=True, exist_ok=True)
+    figures = numbers if work is None else work / "looks" / stem
+    figures.mkdir(parents=True, exist_ok=True)
 
     def file(name: str) -> dict[str, str]:
-        (where / f"{name}.png").write_bytes(images.png(draw.uniform(0, 1, (24, 12, 3))))
-        return {"file": f"{name}.png", "in": "results" if place is None else "work"}
+        (figures / f"{name}.png").write_bytes(images.png(rng.uniform(0, 1, (24, 12, 3))))
+        return {"file": f"{name}.png", "in": "results" if work is None else "work"}
 
     matrix = [[90, 8, 2], [5, 70, 25], [0, 0, 0]]
     looks: dict[str, Any] = {"command": f"atomizer reproduce {stem}", "data": {}, "runs": {}}
@@ -80,7 +80,8 @@ def write_looks(folder: Path, stem: str, titles: Sequence[str], rows: Sequence[s
         inputs = [{**file(f"in-{number}"), "title": "sentinel2", "note": "13 channels"}]
         looks["data"][title] = {"classes": CLASSES, "unit": "", "inputs": inputs, "target": file(f"target-{number}")}
         for row in rows:
-            column = {"samples": 1, "confusion": matrix, "picture": file(f"{row}-{number}"), "note": "91.2 % right"}
+            column: dict[str, Any] = {"samples": 1, "confusion": matrix, "note": "91.2 % right"}
+            column["picture"] = file(f"{row}-{number}")  # old name
             curve = {"score": "miou", "points": [[100 * n, 0.5 + 0.05 * n] for n in range(5)]}
             run: dict[str, Any] = {
                 "training": "x",
@@ -99,8 +100,8 @@ def write_looks(folder: Path, stem: str, titles: Sequence[str], rows: Sequence[s
                     "attention": attention,
                 }
             looks["runs"][f"{row}, {title}"] = run
-    (there / "looks.json").write_text(json.dumps(looks), encoding="utf-8")
-    return there / "looks.json"
+    (numbers / "looks.json").write_text(json.dumps(looks), encoding="utf-8")
+    return numbers / "looks.json"
 
 
 def write_digits(folder: Path, scale: str) -> None:
@@ -115,22 +116,19 @@ def write_digits(folder: Path, scale: str) -> None:
         for seed, row in enumerate(rows)
     }
     path = write_item(folder, "mnist-sparse", scale, runs)
-    place = path.with_suffix("")
-    place.mkdir()
+    figures = path.with_suffix("")
+    figures.mkdir()
     digits = []
-    for truth in (7, 2):
-        shown = {}
+    for label in (7, 2):
+        image = images.png(np.random.default_rng(label).uniform(size=(14, 14, 3)))
+        by_column = {}
         for column in columns:
-            (place / f"{truth}-{column[:-1]}.png").write_bytes(
-                images.png(np.random.default_rng(truth).uniform(size=(14, 14, 3)))
-            )
-            shown[column] = {
-                "file": f"{truth}-{column[:-1]}.png",
-                "in": "results",
-                "answers": {rows[0]: truth, rows[1]: 1},
-            }
-        digits.append({"truth": truth, "columns": shown})
-    (place / "looks.json").write_text(json.dumps({"data": {}, "runs": {}, "digits": digits}), encoding="utf-8")
+            name = f"{label}-{column[:-1]}.png"
+            (figures / name).write_bytes(image)
+            predictions = {rows[0]: label, rows[1]: 1}
+            by_column[column] = {"file": name, "in": "results", "answers": predictions}  # old name
+        digits.append({"truth": label, "columns": by_column})  # old name
+    (figures / "looks.json").write_text(json.dumps({"data": {}, "runs": {}, "digits": digits}), encoding="utf-8")
 
 
 def write_everything(folder: Path, work: Path) -> None:

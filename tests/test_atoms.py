@@ -402,7 +402,7 @@ def test_echo_encoding_inverts(total: int, data: st.DataObject) -> None:
     assert [part.item() for part in pulse_of(before, after)] == [number, total]
 
 
-def test_echo_encoding_tells_all_pairs_of_15_returns_apart() -> None:
+def test_all_pairs_of_15_returns_have_an_echo_encoding_of_their_own() -> None:
     pairs = [(r, total) for total in range(1, 16) for r in range(1, total + 1)]
     r, total = torch.tensor(pairs).T
     before, after = encode_echo(r, total)
@@ -492,7 +492,7 @@ def test_unknown_names_name_what_is_there(verb: str) -> None:
         getattr(scene(), verb)()
 
 
-def test_repr_says_what_is_in_it() -> None:
+def test_repr_lists_the_acquisitions() -> None:
     assert repr(scene()) == (
         "AtomSet(19 atoms; sentinel2: 4 sites × 3 channels on day 100; sentinel1: 2 sites × 2 channels; "
         "lidar: 3 sites × 1 channels)"

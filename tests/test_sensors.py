@@ -42,7 +42,7 @@ def names(channels: tuple[Channel, ...]) -> list[str]:
 # --- lookups ---
 
 
-def test_pick_keeps_the_order_asked() -> None:
+def test_pick_keeps_the_order_of_its_arguments() -> None:
     assert names(SENTINEL2.pick("B12", "B02", "B8A")) == ["B12", "B02", "B8A"]
     assert SENTINEL2.pick() == ()
 
@@ -333,7 +333,7 @@ def test_descriptions_of_a_catalogue_sensor() -> None:
 
 
 @pytest.mark.parametrize("text", ["lyr.2", None, "", "B99"])
-def test_a_description_that_says_nothing(text: str | None) -> None:
+def test_a_description_without_a_band(text: str | None) -> None:
     with pytest.raises(UnknownChannelError) as error:
         from_descriptions("sentinel2", ["B02", text], gsd_m=10.0)
     assert f"band 2 of Sentinel-2 is described as {text!r}" in str(error.value)

@@ -37,6 +37,11 @@ CLEAN: tuple[str, ...] = (
     "src/atomizer_io/export",
     "src/atomizer_io/figures",
     "src/atomizer_io/io",
+    *(
+        f"src/atomizer_lab/{room}"
+        for room in ("baselines", "bench", "commands", "demo", "paper", "report", "synthetic")
+    ),
+    "src/atomizer_lab/matrix.py",
     "tests/cli",
     "tests/prediction",
     "tests/models",
@@ -47,8 +52,11 @@ CLEAN: tuple[str, ...] = (
     "tests/faults",
     "tests/figures",
     "tests/io",
+    *(f"tests/lab/{x}" for x in ("baselines", "bench", "paper", "report", "synthetic")),
+    "tools",
     "examples",
     "configs",
+    "docs",
     "README.md",
     "CONTRIBUTING.md",
 )
@@ -94,6 +102,7 @@ EXCEPTIONS = {
 ALLOWED = {
     ("docs/export.md", "answer"): "the name of the output in exported files",
     ("docs/decoding.md", "operations"): "the key of saved calibrations",
+    ("docs/lab/faults.md", "answers"): "the key of results/faults.json",
     ("docs/training.md", "asked"): "the key of results of `atomizer evaluate`",
     ("docs/training.md", "rivals"): "the name of the extra of the distribution",
     ("src/atomizer_io/extras.py", "rivals"): "the name of the extra of the distribution",

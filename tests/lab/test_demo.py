@@ -102,7 +102,7 @@ def test_the_page_needs_no_other_file(small_demo: tuple[Path, str]) -> None:
 def test_a_browser_shows_it_whole(small_demo: tuple[Path, str], tmp_path: Path, width: int) -> None:
     """On a phone and on a desk: no error on the console, no broken image, nothing wider than the window."""
     shown = opened(small_demo[0] / "report.html", tmp_path, width)
-    assert shown.whole and shown.found["images"] > 15, (shown.found, shown.log)
+    assert shown.whole and shown.counts["images"] > 15, (shown.counts, shown.log)
 
 
 def test_the_best_score_of_a_row_stands_out_and_a_missing_one_is_a_dash(small_demo: tuple[Path, str]) -> None:

@@ -70,12 +70,12 @@ def test_models_without_names_still_load(tmp_path: Path) -> None:
 
 
 def test_training_keeps_what_the_dataset_knows_of_its_target(tmp_path: Path) -> None:
-    from atomizer_io.training.build import build, look
+    from atomizer_io.training.build import build, inspect
     from atomizer_io.training.config import ModelSettings, Run
 
     train = BioMassters(fixtures.write("biomassters", tmp_path, size=32), "train", months=[0])
     run = Run(model=ModelSettings(preset="atomizer_io_tiny"))
-    task_spec = build(run, train, look(run, train)).task_spec
+    task_spec = build(run, train, inspect(run, train)).task_spec
     assert (task_spec.target_name, task_spec.target_unit) == tuple(BIOMASS.values())
 
 

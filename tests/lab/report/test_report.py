@@ -279,7 +279,7 @@ def test_a_browser_shows_it_whole_and_tables_and_tabs_work(
     everything: Path, tmp_path: Path, width: int, dark: bool
 ) -> None:
     shown = opened(everything, tmp_path, width, dark=dark, script=INTERACT)
-    page = shown.found
+    page = shown.counts
     assert shown.whole and "error" not in page, (page, shown.log)
     assert page["width"] == width and page["dark"] is dark and page["images"] > 20
     assert len(page["falling"]) > 5 and page["falling"] == sorted(page["falling"], reverse=True)
