@@ -1,4 +1,4 @@
-"""Small tasks: one recipe for all, parts that do not touch, rivals that read the same split, and nothing run twice."""
+"""Small tasks: one recipe for all, parts that do not touch, baselines on the same split, and nothing run twice."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def test_parts_of_a_scene_are_pixels_apart(name: str) -> None:
 
 
 def test_splits_of_a_row_leave_some_out_between_them() -> None:
-    found = staging.stretches(1000, gap=20)
-    assert found == {"train": (0, 680), "val": (700, 780), "test": (800, 1000)}
+    result = staging.stretches(1000, gap=20)
+    assert result == {"train": (0, 680), "val": (700, 780), "test": (800, 1000)}
 
 
 def test_settings_are_merged_group_by_group() -> None:
     first = {"data": {"name": "a", "keep": 1}, "seed": 0}
-    found = merged(first, {"data": {"keep": 2}, "training": {"gradient_clip": 1.0}})
-    assert found == {"data": {"name": "a", "keep": 2}, "seed": 0, "training": {"gradient_clip": 1.0}}
+    result = merged(first, {"data": {"keep": 2}, "training": {"gradient_clip": 1.0}})
+    assert result == {"data": {"name": "a", "keep": 2}, "seed": 0, "training": {"gradient_clip": 1.0}}
     assert first["data"] == {"name": "a", "keep": 1}
 
 
@@ -189,7 +189,7 @@ def scene(values: np.ndarray, target: np.ndarray, day: int | None = None) -> Sam
 
 
 class Samples(list[Sample]):
-    """Samples in memory, where a dataset is asked for."""
+    """Samples in memory, where a dataset is expected."""
 
 
 def test_a_table_has_what_was_observed_at_each_position() -> None:
@@ -200,18 +200,18 @@ def test_a_table_has_what_was_observed_at_each_position() -> None:
     later = aio.AtomSet.from_raster(values + 100, SENTINEL2.pick("B02", "B03"), 10.0, 200)
     sample = scene(values, target, 100)
     sample = Sample(sample.atoms + later, sample.target, sample.queries, sample.meta)
-    found = table(Samples([sample]))  # type: ignore[arg-type]
-    assert found.columns == tuple(Column("sentinel2", name, step) for step in (0, 1) for name in ("B02", "B03"))
-    np.testing.assert_array_equal(found.x[:, 0], values[0, :3].ravel())
-    np.testing.assert_array_equal(found.x[:, 3], values[1, :3].ravel() + 100)
-    assert len(found.y) == 15 and np.isnan(found.x[0, 1])
+    result = table(Samples([sample]))  # type: ignore[arg-type]
+    assert result.columns == tuple(Column("sentinel2", name, step) for step in (0, 1) for name in ("B02", "B03"))
+    np.testing.assert_array_equal(result.x[:, 0], values[0, :3].ravel())
+    np.testing.assert_array_equal(result.x[:, 3], values[1, :3].ravel() + 100)
+    assert len(result.y) == 15 and np.isnan(result.x[0, 1])
     assert len(table(Samples([sample]), most=6).y) == 6  # type: ignore[arg-type]
 
 
 def test_a_scene_is_one_row_with_values_means_and_days() -> None:
     atoms = aio.AtomSet.from_raster(np.array([[[1.0, 3.0]]]), SENTINEL2.pick("B02"), 10.0, 40)
-    found, truth = row_of_scene(Sample.of_scene(atoms, 2.5, Meta("a")))
-    named = {(column.channel, column.what): float(value[0]) for column, value in found.items()}
+    result, target = row_of_scene(Sample.of_scene(atoms, 2.5, Meta("a")))
+    named = {(column.channel, column.what): float(value[0]) for column, value in result.items()}
     assert named == {
         ("B02", "site 0"): 1.0,
         ("B02", "site 1"): 3.0,
@@ -219,11 +219,11 @@ def test_a_scene_is_one_row_with_values_means_and_days() -> None:
         ("B02", "spread"): 1.0,
         ("day", ""): 40.0,
     }
-    assert truth.tolist() == [2.5]
+    assert target.tolist() == [2.5]
 
 
 def drawn(seed: int, classes: bool, count: int = 400) -> Table:
-    """Positions where the first column says everything, the second a little and the third nothing."""
+    """Positions where the first column decides the target, the second a little of it and the third nothing."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((count, 4)).astype(np.float32)
     x[:, 3] = 1.0
@@ -233,14 +233,14 @@ def drawn(seed: int, classes: bool, count: int = 400) -> Table:
 
 
 @pytest.mark.parametrize("classes", [True, False])
-def test_rivals_learn_what_a_column_says(classes: bool) -> None:
+def test_baselines_learn_what_a_column_holds(classes: bool) -> None:
     pytest.importorskip("sklearn")
     metric = "miou" if classes else "rmse"
     parts = [drawn(seed, classes) for seed in range(3)]
     fit = Fit(*parts, metric, ("dry", "water") if classes else ())
     without = fit.forest(lambda column: column.channel != "B02")[metric]
-    for found in (fit.forest()[metric], fit.regression()[metric]):
-        assert found > max(0.9, without) if classes else found < min(1.0, without, fit.constant())
+    for result in (fit.forest()[metric], fit.regression()[metric]):
+        assert result > max(0.9, without) if classes else result < min(1.0, without, fit.constant())
     if not classes:
         assert fit.constant() == pytest.approx(np.sqrt(np.mean((parts[2].y - parts[0].y.mean()) ** 2)))
 
@@ -263,9 +263,9 @@ def test_dates_are_drawn_alike_for_all() -> None:
     assert [a.day_of_year for a in kept.atoms] == [10, 30] and time_steps(kept.atoms) == [0, 1]
 
 
-def test_the_table_has_means_spreads_and_rivals() -> None:
-    rival = {"forest": {"rmse": 1.325}, "regression": {"rmse": 0.89}, "constant": 0.869}
-    results: dict[str, Any] = {f"presto-series, {FOREST}": rival}
+def test_the_table_has_means_deviations_and_baselines() -> None:
+    baseline = {"forest": {"rmse": 1.325}, "regression": {"rmse": 0.89}, "constant": 0.869}
+    results: dict[str, Any] = {f"presto-series, {FOREST}": baseline}
     results |= {f"presto-series, seed {seed}": {"rmse": score} for seed, score in enumerate((0.8, 0.9))}
     results |= {f"{CHANNELS}, {FOREST}": {"scores": {"all": 0.8, "rgb-only": 0.6}}}
     results |= {f"{CHANNELS}, seed 0": {"scores": {"all": 0.9, "rgb-only": 0.7}}}
@@ -294,7 +294,7 @@ def test_a_task_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(words) == 0
     assert "2 of 2 runs are there, 0 to do" in capsys.readouterr().out
     assert main([*words, "--set", "model.settings.observation_mlp=false", "training.learning_rate=0.001"]) == 0
-    assert "1 of 2 runs are there, 1 to do" in capsys.readouterr().out  # rivals have no such settings
+    assert "1 of 2 runs are there, 1 to do" in capsys.readouterr().out  # baselines have no such settings
     written = json.loads(output.read_text())
     assert written["command"].endswith(
         "small-data --set model.settings.observation_mlp=false training.learning_rate=0.001"

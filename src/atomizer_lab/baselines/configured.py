@@ -1,11 +1,16 @@
-"""What baselines share: a model is made of a task specification and one dataclass of settings."""
+"""What baselines share: a model of a task specification and one dataclass of settings, and the counting of FLOPs."""
 
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.models.base import Model
@@ -29,3 +34,13 @@ class Configured(Model, abc.ABC):
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values."""
         return asdict(self.chosen)
+
+
+def counted(module: nn.Module, *inputs: Tensor) -> float:
+    """Return the FLOPs of ``module(*inputs)``; a multiply-add counts as two.
+
+    It runs on the meta device: nothing is computed there, and attention is counted, which it is not on a CPU.
+    """
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        copy.deepcopy(module).eval().to("meta")(*(tensor.to("meta") for tensor in inputs))
+    return float(counter.get_total_flops())

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +18,10 @@ from torch.nn import functional as F
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Queries
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, listed
 from atomizer_io.models.base import Cost, in_units
-from atomizer_lab.baselines.configured import Configured
-from atomizer_lab.baselines.flops import counted
+from atomizer_lab.baselines.configured import Configured, counted
 from atomizer_lab.baselines.rasterise import RasterisedScene, check_rasters, pixels_of, rasterise
 
 
@@ -141,6 +142,22 @@ class ImageModel(Configured, abc.ABC):
         if not self.task_spec.channels:
             raise ConfigError(f"{self.preset or self.family} has one input per channel: create it with channels=")
         return self.task_spec.channels
+
+
+class TaskImageModel(ImageModel):
+    """A model of images with one network for maps, ``Dense``, and another for scenes, ``Scene``."""
+
+    Dense: ClassVar[Callable[..., nn.Module]]
+    Scene: ClassVar[Callable[..., nn.Module]]
+
+    def __init__(self, task_spec: TaskSpec, settings: Any, preset: str | None = None) -> None:
+        super().__init__(task_spec, settings, preset)
+        made = self.Dense if task_spec.dense else self.Scene
+        self.whole = made(max(1, len(task_spec.channels)), task_spec.num_outputs, settings)
+
+    def network(self) -> nn.Module:
+        """Return the trunk with its decoder or head."""
+        return self.whole
 
 
 def check_gsd(gsd_m: float | None) -> None:

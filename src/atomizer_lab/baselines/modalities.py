@@ -21,9 +21,8 @@ from atomizer_io.data.sample import Queries
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.models.base import in_units
-from atomizer_lab.baselines.configured import Configured
-from atomizer_lab.baselines.flops import counted
-from atomizer_lab.baselines.rasterise import RasterisedScene, check_rasters, grid_over
+from atomizer_lab.baselines.configured import Configured, counted
+from atomizer_lab.baselines.rasterise import RasterisedScene, check_rasters, grid_over, rasterise
 
 Size = tuple[int, int]  # down and across
 
@@ -172,6 +171,14 @@ def ground_of(atoms: AtomSet, queries: Queries | None) -> tuple[Grid, Tensor]:
     grid = grid_over(atoms, around=None if queries is None else queries.positions)
     half, middle = torch.tensor(grid.size_m, dtype=torch.float64) / 2, torch.tensor(grid.center_m, dtype=torch.float64)
     return grid, torch.stack([middle - half, middle + half])
+
+
+def rasters_of(
+    atoms: AtomSet, kind_of: Callable[[Channel], str], known: Iterable[Channel], corners: Tensor
+) -> list[tuple[tuple[Channel, ...], RasterisedScene]]:
+    """Return the channels of each modality and their raster over the same ground; ``known`` are those of training."""
+    groups = modalities(atoms, kind_of)
+    return [(group.channels, rasterise(group, described(group.channels, known), around=corners)) for group in groups]
 
 
 def described(channels: Iterable[Channel], known: Iterable[Channel]) -> list[Channel]:

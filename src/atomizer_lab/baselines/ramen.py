@@ -25,12 +25,11 @@ from atomizer_lab.baselines.modalities import (
     Size,
     Spectrum,
     days_of,
-    described,
     ground_of,
-    modalities,
+    rasters_of,
 )
 from atomizer_lab.baselines.ramen_network import LTAE_HEADS, RamenNetwork, Reading
-from atomizer_lab.baselines.rasterise import RasterisedScene, pixels_of, rasterise
+from atomizer_lab.baselines.rasterise import RasterisedScene, pixels_of
 
 RADAR = tuple(f"{orbit}_{pair}" for orbit in ("ASC", "DSC") for pair in ("VV", "VH", "HV", "HH"))
 RELIEF = ("elevation", "terrain", "slope")
@@ -87,17 +86,16 @@ class ToTokens:
         size = (math.ceil(high / metre - 1e-6), math.ceil(wide / metre - 1e-6))
         corner = (float(corners[0, 0]), float(corners[1, 1]))  # north-west, where tokens begin
         values, days, readings = [], [], []
-        for group in modalities(atoms, kind_of):
-            scene = rasterise(group, described(group.channels, self.channels), around=corners)
+        for channels, scene in rasters_of(atoms, kind_of, self.channels, corners):
             if len(scene.day_T) > 1 and not self.temporal:
                 raise ConfigError(
-                    f"{group.channels[0].sensor} has {len(scene.day_T)} dates, but this RAMEN has no L-TAE: make it "
+                    f"{channels[0].sensor} has {len(scene.day_T)} dates, but this RAMEN has no L-TAE: make it "
                     "with temporal=true, or give it one date"
                 )
             values.append(resampled(scene, size, metre, corner))
             days.append(days_of(scene, self.dates))
             scale = math.sqrt(math.prod(scene.grid.pixel_m)) / metre
-            readings.append(Reading(Spectrum.of(group.channels, self.codes, code_of), scale, metre))
+            readings.append(Reading(Spectrum.of(channels, self.codes, code_of), scale, metre))
         prepared = ModalityInput(tuple(values), tuple(days), tuple(readings))
         if queries is None:
             return prepared

@@ -11,12 +11,11 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.base import Preset
 from atomizer_lab.baselines.batch_norm import BatchNorm2d
 from atomizer_lab.baselines.dates import LINEAR, MEAN, MergedDates, check_dates, dates_read
-from atomizer_lab.baselines.images import ImageModel, ToImage, check_gsd
+from atomizer_lab.baselines.images import TaskImageModel, ToImage, check_gsd
 from atomizer_lab.baselines.upernet import UPerNet
 
 EXPANSION = 4  # features of a block's output by those inside it
@@ -135,25 +134,17 @@ class SceneResNet(nn.Module):
         return out
 
 
-class ResNetModel(ImageModel):
+class ResNetModel(TaskImageModel):
     """A ResNet for maps and for scenes. Its channels are those of the training data; others are an error."""
 
     family = "resnet"
     Settings = ResNetSettings
+    Dense, Scene = DenseResNet, SceneResNet
     presets: ClassVar = {
         "resnet50": Preset(),  # 37.3 M for maps, 23.6 M for scenes
         "resnet50_temporal": Preset({"temporal": LINEAR, "num_dates": 6}),
         "resnet_small": Preset({"blocks": (1, 1, 2, 1), "width": 16, "decoder_width": 32}),  # 0.9 M, for a CPU
     }
-
-    def __init__(self, task_spec: TaskSpec, settings: ResNetSettings, preset: str | None = None) -> None:
-        super().__init__(task_spec, settings, preset)
-        made = DenseResNet if task_spec.dense else SceneResNet
-        self.whole = made(max(1, len(task_spec.channels)), task_spec.num_outputs, settings)
-
-    def network(self) -> nn.Module:
-        """Return the trunk with its decoder or head."""
-        return self.whole
 
     def preparer(self) -> ToImage:
         """Return what rasterises a sample."""

@@ -28,11 +28,10 @@ from atomizer_lab.baselines.modalities import (
     Size,
     Spectrum,
     days_of,
-    described,
     ground_of,
-    modalities,
+    rasters_of,
 )
-from atomizer_lab.baselines.rasterise import pixels_of, rasterise
+from atomizer_lab.baselines.rasterise import pixels_of
 from atomizer_lab.baselines.universat_network import Layout, PatchEncoder, UniverSatNetwork
 
 CODES = ("VV", "VH", "VV-VH", "HH", "HV", "HH-HV", "height", "elevation")  # channels without a wavelength
@@ -92,13 +91,10 @@ class ToPatches:
         self, atoms: AtomSet, queries: Queries | None, cost: Cost = Cost(), generator: torch.Generator | None = None
     ) -> ModalityInput:
         """Rasterise each modality over the same ground, padded to whole patches."""
-        groups = modalities(atoms, orbit_of)
         finest, corners = ground_of(atoms, queries)
         patch_m = self.settings.patch_m or PIXELS_PER_PATCH * min(finest.pixel_m)
-        scenes = [rasterise(group, described(group.channels, self.channels), around=corners) for group in groups]
-        layouts = [
-            self.layout(group.channels, scene.grid, patch_m) for group, scene in zip(groups, scenes, strict=True)
-        ]
+        rasters = rasters_of(atoms, orbit_of, self.channels, corners)
+        scenes, layouts = [scene for _, scene in rasters], [self.layout(c, s.grid, patch_m) for c, s in rasters]
         pairs = zip(scenes, layouts, strict=True)
         values = tuple(padded(scene.values_TCHW, layout.patch) for scene, layout in pairs)
         days = tuple(days_of(scene, self.dates) for scene in scenes)

@@ -16,11 +16,10 @@ from torch.nn import functional as F
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.sample import Queries
-from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.base import Cost, Preset
 from atomizer_lab.baselines.dates import L_TAE, LINEAR, MEAN, MergedDates, check_dates, dates_read
-from atomizer_lab.baselines.images import Image, ImageModel, ToImage, check_gsd
+from atomizer_lab.baselines.images import Image, TaskImageModel, ToImage, check_gsd
 from atomizer_lab.baselines.rasterise import check_rasters, rasterise
 from atomizer_lab.baselines.transformer import Transformer, taps_of
 from atomizer_lab.baselines.upernet import ResizedLevels, UPerNet
@@ -174,11 +173,12 @@ class ToPatches(ToImage):
         return Image(self.padded(scene.mean_over_time()[None]), kept_K=seen_L.nonzero()[:, 0])
 
 
-class ViTModel(ImageModel):
+class ViTModel(TaskImageModel):
     """A vision transformer for maps and for scenes, with the channels of the training data; others are an error."""
 
     family = "vit"
     Settings = ViTSettings
+    Dense, Scene = DenseViT, SceneViT
     presets: ClassVar = {
         "vit_small": Preset(),  # 30.3 M for maps
         "vit_small_patch8": Preset({"patch_px": 8, "image_px": 64}),  # 21.7 M for small scenes
@@ -189,15 +189,6 @@ class ViTModel(ImageModel):
         "vit_mnist": Preset({**DIGITS, "width": 224, "dropout": 0.1, "attention_dropout": 0.05}, TEN_CLASSES),  # 7.44 M
         "vit_mnist_small": Preset({**DIGITS, "width": 64, "depth": 3, "image_px": 14}, TEN_CLASSES),  # 0.16 M
     }
-
-    def __init__(self, task_spec: TaskSpec, settings: ViTSettings, preset: str | None = None) -> None:
-        super().__init__(task_spec, settings, preset)
-        made = DenseViT if task_spec.dense else SceneViT
-        self.whole = made(max(1, len(task_spec.channels)), task_spec.num_outputs, settings)
-
-    def network(self) -> nn.Module:
-        """Return the trunk with its decoder or head."""
-        return self.whole
 
     def preparer(self) -> ToImage:
         """Return what rasterises a sample."""

@@ -183,28 +183,15 @@ class CoreBenchmark:
         self._save()
 
     def _add(
-        self,
-        stage: str,
-        atoms: AtomSet,
-        call: Call,
-        reference: Call | None = None,
-        *,
-        flops: float | None = None,
-        items: int | None = None,
+        self, stage: str, atoms: AtomSet, call: Call, slow: Call | None = None, *, flops: float = 0.0, items: int = 0
     ) -> Row:
+        """Measure a stage; without ``flops`` and ``items`` its row has no share of the speed and no throughput."""
         peak = peak_extra_bytes(call)  # also warms up
         taken = seconds(call, self.repeats)
-        slow = None if reference is None else seconds(reference, 1)
-        row = Row(
-            stage=stage,
-            atoms=atoms.num_atoms,
-            seconds=taken,
-            reference_seconds=slow,
-            ratio=None if slow is None else slow / taken,
-            per_second=None if items is None else items / taken,
-            peak_extra_mb=peak / 1e6,
-            speed_share=None if flops is None else flops / taken / self.speed,
-        )
+        reference = None if slow is None else seconds(slow, 1)
+        ratio, rate = None if reference is None else reference / taken, items / taken if items else None
+        share = flops / taken / self.speed if flops else None
+        row = Row(stage, atoms.num_atoms, taken, reference, ratio, rate, peak / 1e6, share)
         print(row, flush=True)
         self.rows.append(row)
         self.result["rows"] = [asdict(row) for row in self.rows]

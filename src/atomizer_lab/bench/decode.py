@@ -12,7 +12,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,17 +97,9 @@ class Tally:
             score = {name: scores[name] for name in ("miou", "accuracy", "iou")}
         else:
             score = {"rmse": (self.squared_error / self.known) ** 0.5 if self.known else float("nan")}
-        way = self.way
         return {
-            "strategy": way.strategy,
-            "settings": dict(way.settings),
-            "atoms_per_latent": way.atoms_per_latent,
-            "budget": way.budget,
-            "neighbors": way.neighbors,
-            "margin": way.margin,
-            "tolerance": way.tolerance,
-            "precision": way.precision,
-            "alpha": way.alpha,
+            **asdict(self.way),
+            "settings": dict(self.way.settings),
             "scenes": self.scenes,
             "positions": self.positions,
             **score,

@@ -31,13 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     core.add_argument(
         "--repeats", type=int, default=3, help="calls of which the shortest counts (default: %(default)s)"
     )
-    core.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
-    core.add_argument(
-        "--output",
-        type=Path,
-        default=Path("results/core.json"),
-        help="result file; a plot is written beside it (default: %(default)s)",
-    )
+    add_run(core, "core", "; a plot is written beside it")
     core.set_defaults(measure=run_core)
     add_decode(benchmarks.add_parser("decode", help="what ways to decode cost and are worth, from one checkpoint"))
     models = benchmarks.add_parser("models", help="all models on the same inputs: parameters, FLOPs, times, memory")
@@ -63,11 +57,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep the rows of the result file that are not measured again: those of other inputs and, where models "
         "are named, those of other models; every row has the date, machine and commit of its measurement",
     )
-    models.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
-    models.add_argument(
-        "--output", type=Path, default=Path("results/models.json"), help="result file (default: %(default)s)"
-    )
+    add_run(models, "models")
     models.set_defaults(measure=run_models)
+
+
+def add_run(parser: argparse.ArgumentParser, name: str, plots: str = "") -> None:
+    """Arguments that every benchmark has: its threads and its result file."""
+    parser.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
+    path = Path(f"results/{name}.json")
+    parser.add_argument("--output", type=Path, default=path, help=f"result file{plots} (default: %(default)s)")
 
 
 def add_decode(decode: argparse.ArgumentParser) -> None:
@@ -100,26 +98,24 @@ def add_decode(decode: argparse.ArgumentParser) -> None:
         "--alpha", type=float, default=0.01, help="include stored calibrations up to this (default: %(default)s)"
     )
     decode.add_argument("--seed", type=int, default=0, help="of crops and of sampled cells (default: %(default)s)")
-    decode.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
-    decode.add_argument(
-        "--output",
-        type=Path,
-        default=Path("results/decode.json"),
-        help="result file; two plots are written beside it (default: %(default)s)",
-    )
+    add_run(decode, "decode", "; two plots are written beside it")
     decode.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as data.root=/data")
     decode.set_defaults(measure=run_decode)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the benchmark that the command line names."""
+    import torch
+
+    if args.threads is not None:
+        if args.threads < 1:
+            raise ConfigError(f"--threads must be positive, got {args.threads}")
+        torch.set_num_threads(args.threads)
     return int(args.measure(args))
 
 
 def run_models(args: argparse.Namespace) -> int:
     """Measure models on one or several inputs."""
-    import torch
-
     from atomizer_io.cli.info import raster_size
     from atomizer_io.models.registry import preset
     from atomizer_lab.bench.model_inputs import PAPER_INPUTS, raster_input
@@ -127,8 +123,6 @@ def run_models(args: argparse.Namespace) -> int:
 
     if args.repeats < 1:
         raise ConfigError(f"--repeats must be at least 1, got {args.repeats}")
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
     for name in args.models:
         preset(name)  # an unknown name is an error before anything is measured
     inputs = []
@@ -150,14 +144,10 @@ def run_models(args: argparse.Namespace) -> int:
 
 def run_core(args: argparse.Namespace) -> int:
     """Measure the stages of the network."""
-    import torch
-
     from atomizer_lab.bench.core import CoreBenchmark, plot
 
     if any(side < 32 or side % 16 for side in args.sides):
         raise ConfigError(f"--sides {args.sides}: the UNet beside it wants multiples of 16 pixels, at least 32")
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
     benchmark = CoreBenchmark(args.output, repeats=args.repeats, reference_up_to=args.reference_up_to)
     result = benchmark.run(tuple(args.sides))
     figure = args.output.with_suffix(".png")
@@ -173,8 +163,6 @@ def run_core(args: argparse.Namespace) -> int:
 
 def run_decode(args: argparse.Namespace) -> int:
     """Measure what ways to decode cost and what they are worth."""
-    import torch
-
     from atomizer_io.decoding.calibration import load_all
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.storage import fingerprint
@@ -184,7 +172,7 @@ def run_decode(args: argparse.Namespace) -> int:
     from atomizer_lab.bench.decode_plots import plot
     from atomizer_lab.bench.decode_ways import Sweep, operating_points, ways
 
-    for name in ("limit", "crops", "crop_m", "threads"):
+    for name in ("limit", "crops", "crop_m"):
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise ConfigError(f"--{name.replace('_', '-')} must be positive, got {value:g}")
@@ -204,8 +192,6 @@ def run_decode(args: argparse.Namespace) -> int:
         raise ConfigError("the model is a regression: say with --tolerance how far apart sure values may be")
     dataset = open_split(settings_of(args.model, args.config, args.options), args.split)
     compare(model, dataset)
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
     scenes = scenes_of(dataset, args.crops, args.crop_m, args.seed, args.limit)
     about: dict[str, object] = {"model": str(args.model), "data": dataset.info.name, "split": dataset.split}
     about["crop_m"] = None if args.crops is None else args.crop_m

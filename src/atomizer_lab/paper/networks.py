@@ -53,21 +53,13 @@ def _labelled(key: str, document: Document, data: str, work: str) -> tuple[str, 
 
 
 def train_and_score(
-    row: str,
-    columns: Mapping[str, str],
-    metric: str,
-    key: str,
-    document: Document,
-    data: str,
-    work: str,
-    results: str,
-    average: str | None = None,
+    row: str, columns: Mapping[str, str], metric: str, average: str | None = None, **training: Any
 ) -> dict[str, Any]:
     """Train one network, and return its test score in each of ``columns``, which name configurations of channels.
 
-    ``average`` is the column of their mean.
+    ``average`` is the column of their mean; ``training`` are the arguments of :func:`train`.
     """
-    done = train(key, document, data, work, results)
+    done = train(**training)
     if set(columns.values()) == {"all"}:
         scores = {"all": done.metrics["scores"]["test"]}
     else:
@@ -85,22 +77,12 @@ def by_class(row: str, **arguments: Any) -> dict[str, Any]:
     return {**result, "numbers": {row: {"mean": scores["miou"], **scores["iou"]}}}
 
 
-def train_and_validate(
-    row: str,
-    rate: float,
-    metric: str,
-    key: str,
-    document: Document,
-    data: str,
-    work: str,
-    results: str,
-    title: str = "",
-) -> dict[str, Any]:
+def train_and_validate(row: str, rate: float, metric: str, title: str = "", **training: Any) -> dict[str, Any]:
     """Train one network at a learning rate, and return its best score on the validation data.
 
-    ``title`` names the data in the column of the table.
+    ``title`` names the data in the column of the table; ``training`` are the arguments of :func:`train`.
     """
-    done = train(key, document, data, work, results)
+    done = train(**training)
     column = f"{title}, {rate:g}" if title else f"{rate:g}"
     numbers = {row: {column: shown(metric, done.metrics["best"]["score"])}}
     return {"numbers": numbers, "metric": metric, "best": done.metrics["best"], **done.cost}

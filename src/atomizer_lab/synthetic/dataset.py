@@ -23,12 +23,7 @@ def describe(like: str, shape: Shape) -> Info:
     return Info(
         name="synthetic",
         title=f"Synthetic, like {like}",
-        task=shape.task,
-        classes=shape.classes,
-        unit=shape.unit,
-        channels=shape.channels,
-        extent_m=shape.extent_m,
-        temporal=shape.temporal,
+        **{name: getattr(shape, name) for name in ("task", "classes", "unit", "channels", "extent_m", "temporal")},
         layout="(no files)",
         source="made by this package",
         notes=(

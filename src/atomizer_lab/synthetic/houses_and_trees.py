@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +12,24 @@ from atomizer_lab.synthetic.random_maps import Bools, Canvas, Floats, Ints, Rand
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Houses:
-    """N rectangles around (x, y), turned by ``angle``: half sizes, height of the eaves, rise of the ridge, roof."""
+class Things:
+    """N things that stand around (x, y)."""
 
     x: Floats
     y: Floats
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def fields(self) -> list[Any]:
+        """Return the values of all fields, in their order."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Houses(Things):
+    """N rectangles around (x, y), turned by ``angle``: half sizes, height of the eaves, rise of the ridge, roof."""
+
     half_u: Floats
     half_v: Floats
     angle: Floats
@@ -23,22 +37,14 @@ class Houses:
     ridge_m: Floats  # 0: a flat roof
     roof: Ints  # a Cover
 
-    def __len__(self) -> int:
-        return len(self.x)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trees:
+class Trees(Things):
     """N crowns around (x, y): radius, height of the top and of the lowest branches."""
 
-    x: Floats
-    y: Floats
     radius_m: Floats
     top_m: Floats
     base_m: Floats
-
-    def __len__(self) -> int:
-        return len(self.x)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +102,7 @@ def _beside(at: Floats, period: float) -> Floats:
 
 def chosen(houses: Houses, keep: Bools) -> Houses:
     """Return the houses that ``keep`` marks."""
-    return Houses(*(getattr(houses, name)[keep] for name in Houses.__slots__))
+    return Houses(*(values[keep] for values in houses.fields()))
 
 
 def draw_houses(canvas: Canvas, houses: Houses, terrain_m: Floats) -> tuple[Ints, Floats]:
@@ -137,7 +143,7 @@ def plant(rng: Random, canvas: Canvas, spacing_m: float, where: Bools, share: fl
 
 def together(*parts: Trees) -> Trees:
     """Return the trees of all parts as one list."""
-    return Trees(*(np.concatenate([getattr(part, name) for part in parts]) for name in Trees.__slots__))
+    return Trees(*(np.concatenate(values) for values in zip(*(part.fields() for part in parts), strict=True)))
 
 
 def draw_trees(canvas: Canvas, trees: Trees) -> tuple[Floats, Floats]:

@@ -7,7 +7,7 @@ ground. Water swallows most pulses.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import IntEnum, auto
+from enum import IntEnum
 
 import numpy as np
 
@@ -22,19 +22,12 @@ CROWN_HITS = 4  # at most, in one pulse
 WIRES_M = (-2.2, 0.0, 2.2)  # beside the middle of a power line
 
 
-class Point(IntEnum):
-    """What a laser pulse was returned by."""
-
-    GROUND = 0
-    VEGETATION = auto()
-    BUILDING = auto()
-    WATER = auto()
-    BRIDGE = auto()
-    CAR = auto()
-    TRUCK = auto()
-    POWER_LINE = auto()
-    FENCE = auto()
-    POLE = auto()
+# What a laser pulse was returned by.
+Point = IntEnum(
+    "Point",
+    "GROUND VEGETATION BUILDING WATER BRIDGE CAR TRUCK POWER_LINE FENCE POLE",
+    start=0,
+)
 
 
 # Classes of the published datasets, −1: ignored.
