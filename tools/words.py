@@ -30,6 +30,8 @@ SUFFIXES = {".py", ".md", ".yaml", ".yml", ".html", ".j2", ".css", ".js", ".cpp"
 CLEAN: tuple[str, ...] = (
     "src/atomizer_io/cli",
     "src/atomizer_io/prediction",
+    "src/atomizer_io/models",
+    "src/atomizer_io/decoding",
     "src/atomizer_io/data",
     "src/atomizer_io/datasets",
     "src/atomizer_io/export",
@@ -42,6 +44,8 @@ CLEAN: tuple[str, ...] = (
     "src/atomizer_lab/matrix.py",
     "tests/cli",
     "tests/prediction",
+    "tests/models",
+    "tests/decoding",
     "tests/data",
     "tests/datasets",
     "tests/export",
