@@ -39,7 +39,7 @@ CLEAN: tuple[str, ...] = (
     "src/atomizer_io/io",
     *(
         f"src/atomizer_lab/{room}"
-        for room in ("baselines", "bench", "commands", "demo", "paper", "report", "synthetic")
+        for room in ("baselines", "bench", "commands", "demo", "lidar", "paper", "report", "small_data", "synthetic")
     ),
     "src/atomizer_lab/matrix.py",
     "tests/cli",
@@ -54,6 +54,8 @@ CLEAN: tuple[str, ...] = (
     "tests/io",
     *(f"tests/lab/{x}" for x in ("baselines", "bench", "paper", "report", "synthetic")),
     "tools",
+    "src/atomizer_io/training",
+    "tests/training",
     "examples",
     "configs",
     "docs",
