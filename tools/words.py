@@ -104,8 +104,6 @@ ALLOWED = {
     ("docs/decoding.md", "operations"): "the key of saved calibrations",
     ("docs/lab/faults.md", "answers"): "the key of results/faults.json",
     ("docs/training.md", "asked"): "the key of results of `atomizer evaluate`",
-    ("docs/training.md", "rivals"): "the name of the extra of the distribution",
-    ("src/atomizer_io/extras.py", "rivals"): "the name of the extra of the distribution",
     ("src/atomizer_io/datasets/las_folder.py", "variable other"): "an option of configs: the class of other codes",
     ("tests/export/test_formats.py", "answer"): "the name of the output in exported files",
 }
