@@ -121,14 +121,14 @@ def map_of(folder: Path) -> dict[str, Any]:
 
 
 def points_of(folder: Path) -> dict[str, Any]:
-    """Return the checksum of the points of a random cloud with their classes, and the mean entropy of these."""
+    """Return the checksum of the points of a random point cloud with their classes, and the mean entropy of these."""
     random, count, model = np.random.default_rng(1), 3000, run("points")
-    cloud = laspy.LasData(laspy.LasHeader(point_format=6, version="1.4"))
-    cloud.header.scales, cloud.header.offsets = np.full(3, 0.01), np.array([500_000.0, 5_000_000.0, 0.0])
-    cloud.x, cloud.y = 500_000 + random.uniform(0, 60, count), 5_000_000 + random.uniform(0, 60, count)
-    cloud.z, cloud.intensity = random.gamma(1.0, 3.0, count), random.integers(0, 2000, count)
-    cloud.return_number, cloud.number_of_returns = np.ones(count, dtype=np.uint8), random.integers(1, 4, count)
-    cloud.write(folder / "cloud.laz")
+    las = laspy.LasData(laspy.LasHeader(point_format=6, version="1.4"))
+    las.header.scales, las.header.offsets = np.full(3, 0.01), np.array([500_000.0, 5_000_000.0, 0.0])
+    las.x, las.y = 500_000 + random.uniform(0, 60, count), 5_000_000 + random.uniform(0, 60, count)
+    las.z, las.intensity = random.gamma(1.0, 3.0, count), random.integers(0, 2000, count)
+    las.return_number, las.number_of_returns = np.ones(count, dtype=np.uint8), random.integers(1, 4, count)
+    las.write(folder / "cloud.laz")
     words = ["predict", "--model", model, "--points", folder / "cloud.laz", "-o", folder / "classes.laz"]
     assert main([*map(str, words), "--crs", "EPSG:32631", "--quiet"]) == 0
     points = laspy.read(folder / "classes.laz")
@@ -161,9 +161,9 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     values = {}
     for key, compute in COMPUTED.items():
-        with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            values[key] = compute(Path(place))
+            values[key] = compute(Path(folder))
     if write:
         known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
         RECORD.write_text(json.dumps({**known, machine(): values}, indent=1) + "\n")

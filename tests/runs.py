@@ -90,9 +90,9 @@ def by_two(folder: Path, *words: str) -> None:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     errors = [folder / f"errors-{rank}" for rank in range(2)]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": "0", "WORLD_SIZE": "2"}
+    addresses = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": "0", "WORLD_SIZE": "2"}
     both = [
-        start(command, words, errors=error_file, LOCAL_RANK=str(rank), **place)
+        start(command, words, errors=error_file, LOCAL_RANK=str(rank), **addresses)
         for rank, error_file in enumerate(errors)
     ]
     wait([process.sentinel for process in both])

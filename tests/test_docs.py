@@ -59,17 +59,17 @@ def write_plots(root: Path) -> None:
         fine = {"crs": CRS.from_epsg(32632), "transform": Affine(2, 0, west, 0, -2, 5000000)}
         coarse = fine | {"transform": Affine(10, 0, west, 0, -10, 5000000)}
         satellite = SENTINEL2_L2A.pick("B02", "B03", "B04", "B08")
-        for folder, channels, place in (
+        for folder, channels, grid in (
             ("may", satellite, coarse),
             ("july", satellite, coarse),
             ("drone", DRONE.channels, fine),
         ):
             if (folder, name) in MISSING:
                 continue
-            cover = crop if place is fine else crop[2::5, 2::5]
+            cover = crop if grid is fine else crop[2::5, 2::5]
             texts = () if folder == "drone" else [channel.name for channel in channels]
             image = bands(rng, cover, channels, np.uint16)
-            write_raster(root / f"image_{folder}/{name}.tif", image, descriptions=texts, nodata=0, **place)
+            write_raster(root / f"image_{folder}/{name}.tif", image, descriptions=texts, nodata=0, **grid)
             rows.append(f"image_{folder}/{name},{DATES[folder]}")
         crop[:3] = 255
         write_raster(root / f"mask/{name}.tif", crop.astype(np.uint8), **fine)
@@ -105,11 +105,11 @@ def write_tiles(root: Path) -> None:
     for number, name in enumerate(("train/a", "train/b", "val/a", "test/a")):
         rng = np.random.default_rng(number)
         west, count = 500000.0 + 1000 * number, 3000
-        place = np.round(rng.uniform(0, 60, (count, 2)), 2)
+        xy = np.round(rng.uniform(0, 60, (count, 2)), 2)
         kind = rng.integers(0, 3, count)
         columns = {
-            "x": west + place[:, 0],
-            "y": 6500000 + place[:, 1],
+            "x": west + xy[:, 0],
+            "y": 6500000 + xy[:, 1],
             "z": 100 + np.array([0.0, 8.0, 5.0])[kind] + rng.normal(0, 0.05, count),
             "intensity": (np.array([900, 200, 500])[kind] + rng.integers(0, 50, count)).astype(np.uint16),
             "return_number": np.ones(count, np.uint8),
@@ -125,7 +125,7 @@ def write_tiles(root: Path) -> None:
         write_raster(Path("canopy") / f"{number}.tif", rng.uniform(0, 9, (1, 30, 30)).astype(np.float32), **over)
 
 
-def test_own_clouds_from_files_to_classes(
+def test_own_point_clouds_from_files_to_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

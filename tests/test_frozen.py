@@ -24,7 +24,9 @@ def test_what_is_computed_stays_the_same(name: str, tmp_path: Path) -> None:
         torch.set_num_threads(threads)
     expected = recorded.get(machine())
     if expected is not None:
-        assert computed == expected[name], "say why in the commit, and record it: python tests/frozen.py --write"
+        assert computed == expected[name], (
+            "give the reason in the commit, and record it: python tests/frozen.py --write"
+        )
     else:  # another processor rounds sums in another way
         expected = next(iter(recorded.values()))
         assert computed.get("names") == expected[name].get("names")

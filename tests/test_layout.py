@@ -1,4 +1,4 @@
-"""The folder is the data flow: imports go one way, nothing private is used from outside, few rooms touch files."""
+"""The folder is the data flow: imports go one way, nothing private is used from outside, few folders touch files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAY_READ_FILES = {"io", "datasets", "prediction"}
 NEED_LIGHTNING = {"training/callbacks.py", "training/progress.py", "training/state.py", "training/task.py"}
 # sensors.from_geotiff reads the band descriptions of a file: the one import against the order, inside a function
 LOOKS_BACK = {("data/sensors/files.py", "io")}
-# what each room must not know of
+# what each folder must not know of
 FORBIDDEN = {
     "data": {"io", "datasets", "models", "decoding", "training", "prediction", "export", "cli"},
     "io": {"models", "datasets", "training", "prediction", "cli"},
@@ -46,14 +46,14 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def sources() -> Iterator[tuple[str, str, Path]]:
-    """Each source file with its room (a package, or a module at the top) and its path inside the package."""
+    """Each source file with its folder (a package, or a module at the top) and its path inside the package."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        place = path.relative_to(PACKAGE)
-        yield place.parts[0].removesuffix(".py"), place.as_posix(), path
+        file = path.relative_to(PACKAGE)
+        yield file.parts[0].removesuffix(".py"), file.as_posix(), path
 
 
 def own_imports(path: Path) -> Iterator[tuple[str, str]]:
-    """The rooms that a file imports from, and what."""
+    """The folders that a file imports from, and what."""
     for name in imports(path):
         parts = name.split(".")
         if parts[0] == "atomizer_io" and len(parts) > 1:
@@ -62,10 +62,10 @@ def own_imports(path: Path) -> Iterator[tuple[str, str]]:
 
 def test_no_two_packages_import_each_other() -> None:
     graph: dict[str, set[str]] = {}
-    for room, place, path in sources():
-        if room not in ("__init__", "__main__"):
-            rooms = {name for name, _ in own_imports(path) if name not in (room, "__version__")}
-            graph.setdefault(room, set()).update(name for name in rooms if (place, name) not in LOOKS_BACK)
+    for folder, file, path in sources():
+        if folder not in ("__init__", "__main__"):
+            folders = {name for name, _ in own_imports(path) if name not in (folder, "__version__")}
+            graph.setdefault(folder, set()).update(name for name in folders if (file, name) not in LOOKS_BACK)
     tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the cycle
 
 
@@ -85,8 +85,8 @@ def imports_at_top(body: list[ast.stmt], modules: Mapping[str, Path]) -> Iterato
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     modules = {}
-    for _, place, path in sources():
-        name = f"atomizer_io/{place}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    for _, file, path in sources():
+        name = f"atomizer_io/{file}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         modules[name] = path
     graph = {}
     for name, path in modules.items():
@@ -95,33 +95,33 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the cycle
 
 
-@pytest.mark.parametrize("room", FORBIDDEN)
-def test_imports_go_one_way(room: str) -> None:
-    files = [(place, path) for name, place, path in sources() if name == room]
-    assert files, f"{room} has no sources: has the layout changed?"
-    for place, path in files:
+@pytest.mark.parametrize("folder", FORBIDDEN)
+def test_imports_go_one_way(folder: str) -> None:
+    files = [(file, path) for name, file, path in sources() if name == folder]
+    assert files, f"{folder} has no sources: has the layout changed?"
+    for file, path in files:
         for imported, name in own_imports(path):
-            assert imported not in FORBIDDEN[room] or (place, imported) in LOOKS_BACK, f"{place} imports {name}"
+            assert imported not in FORBIDDEN[folder] or (file, imported) in LOOKS_BACK, f"{file} imports {name}"
 
 
 def test_the_library_does_not_know_the_laboratory() -> None:
-    for _, place, path in sources():
+    for _, file, path in sources():
         for name in imports(path):
-            assert name.split(".")[0] != "atomizer_lab", f"{place} imports {name}"
+            assert name.split(".")[0] != "atomizer_lab", f"{file} imports {name}"
 
 
 def test_models_are_known_by_their_contract() -> None:
-    for _, place, path in sources():
-        if not any(place == room or place.startswith(f"{room}/") for room in KNOW_ATOMIZER):
+    for _, file, path in sources():
+        if not any(file == folder or file.startswith(f"{folder}/") for folder in KNOW_ATOMIZER):
             for _, name in own_imports(path):
-                assert not name.startswith("atomizer_io.models.atomizer"), f"{place} imports {name}"
+                assert not name.startswith("atomizer_io.models.atomizer"), f"{file} imports {name}"
 
 
 def test_nothing_private_is_used_from_outside() -> None:
-    for room, place, path in sources():
+    for folder, file, path in sources():
         for imported, name in own_imports(path):
             private = any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
-            assert not private or imported == room, f"{place} imports {name}"
+            assert not private or imported == folder, f"{file} imports {name}"
 
 
 def definitions(path: Path) -> Iterator[str]:
@@ -140,41 +140,41 @@ def test_private_attributes_are_used_in_their_own_folder() -> None:
     for _, _, path in sources():
         names = {name for name in definitions(path) if name.startswith("_") and not name.startswith("__")}
         private.setdefault(path.parent, set()).update(names)
-    for _, place, path in sources():
+    for _, file, path in sources():
         foreign = set[str]().union(*private.values()) - private[path.parent]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             own = isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls")
             if isinstance(node, ast.Attribute) and not own:
-                assert node.attr not in foreign, f"{place}, line {node.lineno}: {ast.unparse(node)} is private"
+                assert node.attr not in foreign, f"{file}, line {node.lineno}: {ast.unparse(node)} is private"
 
 
 def test_no_public_function_has_too_many_parameters() -> None:
-    for _, place, path in sources():
+    for _, file, path in sources():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                 arguments = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
                 count = len([name for name in arguments if name not in ("self", "cls")])
-                assert count <= MOST_PARAMETERS, f"{place}: {node.name} has {count} parameters"
+                assert count <= MOST_PARAMETERS, f"{file}: {node.name} has {count} parameters"
 
 
 def test_only_some_rooms_touch_file_formats() -> None:
     seen = set()
-    for _, place, path in sources():
+    for _, file, path in sources():
         formats = {name.split(".")[0] for name in imports(path)} & FILE_FORMATS
         if formats:
-            seen.add(place)
-            assert any(place == room or place.startswith(f"{room}/") for room in MAY_READ_FILES), place
+            seen.add(file)
+            assert any(file == folder or file.startswith(f"{folder}/") for folder in MAY_READ_FILES), file
     assert "io/raster_files.py" in seen
 
 
 def test_the_core_needs_no_extra() -> None:
     extras = FILE_FORMATS | set(EXTRAS)
-    for _, place, path in sources():
+    for _, file, path in sources():
         top = ast.parse(path.read_text(encoding="utf-8")).body
         for node in top:  # at the top of a module; inside functions they are imported when needed
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             used = {name.split(".")[0] for name in names} & extras
-            if place in NEED_LIGHTNING:  # imported by training/run.py when it trains
+            if file in NEED_LIGHTNING:  # imported by training/run.py when it trains
                 used -= {"lightning"}
-            assert not used, f"{place} imports {used} at its top"
+            assert not used, f"{file} imports {used} at its top"

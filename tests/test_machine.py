@@ -46,5 +46,5 @@ def test_new_results_do_not_make_the_code_look_changed(tmp_path):
     assert module.machine()["commit"] == f"{commit}-dirty"
     (tmp_path / "package" / "new.py").unlink()
     assert module.machine()["commit"] == commit
-    (tmp_path / ".git" / "index").write_text("not an index")  # git can no longer tell what has changed
+    (tmp_path / ".git" / "index").write_text("not an index")  # git can no longer know what has changed
     assert module.machine()["commit"] == f"{commit}-dirty"

@@ -30,6 +30,8 @@ SUFFIXES = {".py", ".md", ".yaml", ".yml", ".html", ".j2", ".css", ".js", ".cpp"
 CLEAN: tuple[str, ...] = (
     "src/atomizer_io/cli",
     "src/atomizer_io/prediction",
+    "src/atomizer_io/models",
+    "src/atomizer_io/decoding",
     "src/atomizer_io/data",
     "src/atomizer_io/datasets",
     "src/atomizer_io/export",
@@ -42,6 +44,8 @@ CLEAN: tuple[str, ...] = (
     "src/atomizer_lab/matrix.py",
     "tests/cli",
     "tests/prediction",
+    "tests/models",
+    "tests/decoding",
     "tests/data",
     "tests/datasets",
     "tests/export",
@@ -100,8 +104,6 @@ ALLOWED = {
     ("docs/decoding.md", "operations"): "the key of saved calibrations",
     ("docs/lab/faults.md", "answers"): "the key of results/faults.json",
     ("docs/training.md", "asked"): "the key of results of `atomizer evaluate`",
-    ("docs/training.md", "rivals"): "the name of the extra of the distribution",
-    ("src/atomizer_io/extras.py", "rivals"): "the name of the extra of the distribution",
     ("src/atomizer_io/datasets/las_folder.py", "variable other"): "an option of configs: the class of other codes",
     ("tests/export/test_formats.py", "answer"): "the name of the output in exported files",
 }

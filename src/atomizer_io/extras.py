@@ -20,7 +20,7 @@ EXTRAS = {
     "onnxscript": "export",
     "onnxruntime": "export",
     "pystac": "export",
-    "sklearn": "rivals",
+    "sklearn": "baselines",
 }
 
 

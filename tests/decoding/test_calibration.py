@@ -232,22 +232,22 @@ def test_blocks_leave_four_fifths_of_alpha_to_what_is_measured(model: aio.Atomiz
     assert result.blocks == 100 and result.scenes == 4  # two scenes chose
     assert result.curve[0].bound - result.curve[0].differing <= 0.05 / 5
     scene = Scene(3, *landscapes(1)[0], None)
-    blocks = Blocks.draw(scene, 500, seed=0)
+    blocks = Blocks.sample(scene, 500, seed=0)
     assert blocks.weight_QU.shape == (500, SIDE**2)
     assert (blocks.weight_QU > 0).sum(dim=1).double().mean() == 16  # 8 × 8 blocks of 4 × 4 pixels
     torch.testing.assert_close(blocks.weight_QU.sum(dim=1), torch.ones(500, dtype=torch.float64))
     point_cloud = Scene(0, points(0), queries(0, 300, 50.0), None)
-    inside = (Blocks.draw(point_cloud, 4000, seed=0).weight_QU > 0).double()
+    inside = (Blocks.sample(point_cloud, 4000, seed=0).weight_QU > 0).double()
     weights = torch.zeros(300, dtype=torch.float64)
-    weights[Blocks.draw(point_cloud, 4000, seed=0).indices_U] = (inside / inside.sum(dim=1, keepdim=True)).mean(dim=0)
+    weights[Blocks.sample(point_cloud, 4000, seed=0).indices_U] = (inside / inside.sum(dim=1, keepdim=True)).mean(dim=0)
     assert weights.std() * 300 < 0.35  # each position counts as much as any other, but for chance
 
 
 def test_with_enough_scenes_all_blocks_are_of_different_scenes() -> None:
-    choosing, testing = Sampling(scenes=500, seed=1).draw(200, blocks=50)
+    choosing, testing = Sampling(scenes=500, seed=1).sample(200, blocks=50)
     assert len(choosing) == 12 and len(testing) == 50 and set(testing.values()) == {1}
     assert not set(choosing) & set(testing)
-    choosing, testing = Sampling(scenes=30).draw(200, blocks=400)
+    choosing, testing = Sampling(scenes=30).sample(200, blocks=400)
     assert len(choosing) == 10 and len(testing) <= 20 and sum(testing.values()) == 400
     assert not set(choosing) & set(testing)
 

@@ -9,11 +9,12 @@ import pytest
 
 laspy = pytest.importorskip("laspy")
 
+from atomizer_io.datasets.registry import create  # noqa: E402
 from atomizer_io.errors import DataError  # noqa: E402
 from atomizer_io.io.point_clouds import read_point_cloud  # noqa: E402
 from atomizer_lab.lidar import tiles  # noqa: E402
-from atomizer_lab.lidar.forest import features, forest  # noqa: E402
-from atomizer_lab.lidar.lidar import PLAIN, changed, network, staged_tests  # noqa: E402
+from atomizer_lab.lidar.lidar import DENSITIES, OPTIONS, PLAIN, Thinned, changed, forest, network, staged_tests  # noqa: E402
+from atomizer_lab.lidar.lidar import test_of as opened  # noqa: E402
 
 
 def write_tile(path: Path, seed: int, points: int = 1500) -> None:
@@ -72,22 +73,37 @@ def test_missing_tiles_are_named(tmp_path: Path) -> None:
         tiles.stage(tmp_path, tmp_path / "work")
 
 
-def test_labels_follow_the_codes() -> None:
+def test_labels_follow_the_codes(plain: Path) -> None:
     assert tiles.class_names() == ["ground", "vegetation", "building", "other"]
-    assert tiles.labels(np.array([2, 3, 4, 5, 6, 1, 64, 65, 7])).tolist() == [0, 1, 1, 1, 2, 3, 3, -1, -1]
+    (path,) = (plain / "test").glob("*.laz")
+    points = laspy.read(path)
+    codes = np.array([2, 3, 4, 5, 6, 1, 64, 65, 7])
+    points.classification[: len(codes)] = codes
+    points.write(path)
+    data = opened({"data": {"options": OPTIONS}}, plain)
+    assert list(data.info.classes) == tiles.class_names()
+    counts = np.zeros(5, dtype=int)
+    for code in points.classification:
+        counts[{2: 0, 3: 1, 4: 1, 5: 1, 6: 2, 1: 3, 64: 3}.get(int(code), -1)] += 1
+    targets = np.concatenate([sample.target.numpy() for sample in data])
+    assert [int((targets == label).sum()) for label in (0, 1, 2, 3, -1)] == counts.tolist()
+
+
+def test_thinned_samples_have_every_density(plain: Path) -> None:
+    data = create("las-folder", plain, "train", **OPTIONS)
+    samples = Thinned(data)
+    assert len(samples) == len(data) * len(DENSITIES)
+    counts = [samples[index].atoms.num_atoms / data[0].atoms.num_atoms for index in range(len(DENSITIES))]
+    assert counts == pytest.approx(DENSITIES, abs=0.05)
+    assert all(len(samples[index].target) == samples[index].atoms.num_atoms for index in range(len(DENSITIES)))
 
 
 def test_the_forest_separates_houses_from_trees_on_a_slope(plain: Path) -> None:
     pytest.importorskip("sklearn")
-    tests = {PLAIN: str(plain), "slope": str(tiles.disturbed(plain, plain.parent, "slope 30 %"))}
-    (path,) = (plain / "test").glob("*.laz")
-    cloud = read_point_cloud(path)
-    table_PF = features(cloud)
-    house = np.asarray(cloud.classification) == 6
-    assert table_PF.shape == (1500, 6) and np.median(table_PF[house, 0]) == pytest.approx(6.0, abs=0.5)
-    result = forest(str(plain), tests)["scores"]
-    assert min(score["miou"] for score in result.values()) > 0.9
-    assert result[PLAIN]["positions"] == 1500
+    tests = {PLAIN: plain, "slope": tiles.disturbed(plain, plain.parent, "slope 30 %")}
+    scores = forest(plain, tests)["scores"]
+    assert min(score["miou"] for score in scores.values()) > 0.9
+    assert scores[PLAIN]["positions"] == 1500
 
 
 @pytest.mark.filterwarnings("ignore")

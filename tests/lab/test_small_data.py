@@ -21,13 +21,14 @@ import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import SENTINEL2
+from atomizer_io.datasets.dataset import Info
 from atomizer_io.errors import DataError
 from atomizer_io.training.config import DataSettings, ModelSettings, TrainingSettings, parse
 from atomizer_io.training.splits import open_split
 from atomizer_lab.commands.reproduce import SMALL_TASKS
-from atomizer_lab.small_data import staging
+from atomizer_lab.small_data import baselines, staging
+from atomizer_lab.small_data.baselines import OnlyChannels, forests_by_channels, forests_by_dates, tabular_baselines
 from atomizer_lab.small_data.dates import OnlySteps, subsets, time_steps
-from atomizer_lab.small_data.rivals import Column, Fit, Table, filled, row_of_scene, table
 from atomizer_lab.small_data.small_data import CHANNELS, DATES, FOREST, NAMES
 from atomizer_lab.small_data.small_data import table as text_of
 from atomizer_lab.small_data.tasks import TASKS, SmallTask, merged
@@ -189,66 +190,49 @@ def scene(values: np.ndarray, target: np.ndarray, day: int | None = None) -> Sam
 
 
 class Samples(list[Sample]):
-    """Samples in memory, where a dataset is expected."""
+    """Samples in memory, in place of a dataset."""
+
+    info = Info("pixels", "Pixels", "segmentation", SENTINEL2.pick("B02", "B03"), 30.0, classes=("dry", "water"))
+    transform = None
+
+    def __getitem__(self, index: Any) -> Any:
+        sample = super().__getitem__(index)
+        return sample if self.transform is None else self.transform(sample)
+
+    def for_evaluation(self) -> Samples:
+        return self
 
 
-def test_a_table_has_what_was_observed_at_each_position() -> None:
-    values = np.arange(2 * 4 * 5, dtype=np.float32).reshape(2, 4, 5)
-    values[1, 0, 0] = np.nan
-    target = np.zeros((4, 5), np.int64)
-    target[3] = -1
-    later = aio.AtomSet.from_raster(values + 100, SENTINEL2.pick("B02", "B03"), 10.0, 200)
-    sample = scene(values, target, 100)
-    sample = Sample(sample.atoms + later, sample.target, sample.queries, sample.meta)
-    result = table(Samples([sample]))  # type: ignore[arg-type]
-    assert result.columns == tuple(Column("sentinel2", name, step) for step in (0, 1) for name in ("B02", "B03"))
-    np.testing.assert_array_equal(result.x[:, 0], values[0, :3].ravel())
-    np.testing.assert_array_equal(result.x[:, 3], values[1, :3].ravel() + 100)
-    assert len(result.y) == 15 and np.isnan(result.x[0, 1])
-    assert len(table(Samples([sample]), most=6).y) == 6  # type: ignore[arg-type]
+def noise(seed: int) -> Sample:
+    """A series of two dates: whether the first band of the second date is positive."""
+    values = np.random.default_rng(seed).standard_normal((2, 2, 20, 20)).astype(np.float32)
+    target = (values[1, 0] > 0).astype(np.int64)
+    atoms = sum((scene(part, target, day).atoms for day, part in zip((10, 20), values, strict=True)), aio.AtomSet())
+    return Sample(atoms, torch.from_numpy(target.ravel()), scene(values[0], target).queries, Meta(f"noise {seed}"))
 
 
-def test_a_scene_is_one_row_with_values_means_and_days() -> None:
-    atoms = aio.AtomSet.from_raster(np.array([[[1.0, 3.0]]]), SENTINEL2.pick("B02"), 10.0, 40)
-    result, target = row_of_scene(Sample.of_scene(atoms, 2.5, Meta("a")))
-    named = {(column.channel, column.what): float(value[0]) for column, value in result.items()}
-    assert named == {
-        ("B02", "site 0"): 1.0,
-        ("B02", "site 1"): 3.0,
-        ("B02", "mean"): 2.0,
-        ("B02", "spread"): 1.0,
-        ("day", ""): 40.0,
-    }
-    assert target.tolist() == [2.5]
-
-
-def drawn(seed: int, classes: bool, count: int = 400) -> Table:
-    """Positions where the first column decides the target, the second a little of it and the third nothing."""
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((count, 4)).astype(np.float32)
-    x[:, 3] = 1.0
-    y = (x[:, 0] > 0).astype(np.int64) if classes else 3 * x[:, 0] + 5
-    x[:, 1] += 0.5 * x[:, 0]
-    return Table(tuple(Column("sentinel2", name, 0) for name in ("B02", "B03", "B04", "B08")), x, y)
-
-
-@pytest.mark.parametrize("classes", [True, False])
-def test_baselines_learn_what_a_column_holds(classes: bool) -> None:
+def test_baselines_are_fitted_chosen_and_scored_on_the_splits_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sklearn")
-    metric = "miou" if classes else "rmse"
-    parts = [drawn(seed, classes) for seed in range(3)]
-    fit = Fit(*parts, metric, ("dry", "water") if classes else ())
-    without = fit.forest(lambda column: column.channel != "B02")[metric]
-    for result in (fit.forest()[metric], fit.regression()[metric]):
-        assert result > max(0.9, without) if classes else result < min(1.0, without, fit.constant())
-    if not classes:
-        assert fit.constant() == pytest.approx(np.sqrt(np.mean((parts[2].y - parts[0].y.mean()) ** 2)))
+    uses: list[str] = []
 
+    def open_split(run: Any, use: str) -> Samples:
+        uses.append(use)
+        return Samples([noise(USES.index(use))])
 
-def test_an_absent_value_is_the_mean_and_an_absent_column_too() -> None:
-    columns = (Column("s", "a", 0), Column("s", "b", 0))
-    part = Table(columns[:1], np.array([[1.0], [np.nan]], np.float32), np.zeros(2))
-    np.testing.assert_array_equal(filled(part, columns, np.array([7.0, 9.0], np.float32)), [[1.0, 9.0], [7.0, 9.0]])
+    monkeypatch.setattr(baselines, "open_split", open_split)
+    result = tabular_baselines({"data": {"name": "synthetic"}}, "miou")
+    assert uses == list(USES) and result.keys() == {"forest", "boosting", "regression", "constant"}
+    for name in ("forest", "boosting", "regression"):
+        assert result[name].keys() == {"setting", "val", "miou", "positions"}
+        assert result[name]["miou"] > 0.8 and result[name]["val"] > 0.8 and result[name]["positions"] == 400
+    assert result["constant"] < 0.4
+    by_dates = forests_by_dates({"data": {"name": "synthetic"}}, "miou", (2, 1), 3)["scores"]
+    assert by_dates["2"] > 0.8 and 0.4 < by_dates["1"] < by_dates["2"]  # of two single dates one decides the class
+    only = {"all": lambda channel: True, "rgb-only": lambda channel: channel.name == "B03"}
+    monkeypatch.setattr(baselines, "CONFIGURATIONS", only)
+    by_channels = forests_by_channels({"data": {"name": "synthetic"}}, "miou")["scores"]
+    assert by_channels["all"] > 0.8 > 0.6 > by_channels["rgb-only"]
+    assert {c.name for part in OnlyChannels("rgb-only")(noise(0)).atoms for c in part.channels} == {"B03"}
 
 
 def test_dates_are_drawn_alike_for_all() -> None:
@@ -264,8 +248,8 @@ def test_dates_are_drawn_alike_for_all() -> None:
 
 
 def test_the_table_has_means_deviations_and_baselines() -> None:
-    baseline = {"forest": {"rmse": 1.325}, "regression": {"rmse": 0.89}, "constant": 0.869}
-    results: dict[str, Any] = {f"presto-series, {FOREST}": baseline}
+    simple = {"forest": {"rmse": 1.325}, "regression": {"rmse": 0.89}, "constant": 0.869}
+    results: dict[str, Any] = {f"presto-series, {FOREST}": simple}
     results |= {f"presto-series, seed {seed}": {"rmse": score} for seed, score in enumerate((0.8, 0.9))}
     results |= {f"{CHANNELS}, {FOREST}": {"scores": {"all": 0.8, "rgb-only": 0.6}}}
     results |= {f"{CHANNELS}, seed 0": {"scores": {"all": 0.9, "rgb-only": 0.7}}}

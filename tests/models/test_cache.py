@@ -96,7 +96,7 @@ def test_queries_on_pixels_of_a_scene_that_comes_again_are_located_once(rotation
     draws = [sample.queries.positions[torch.randperm(63, generator=generator)[:20]] for _ in range(4)]
     with mock.patch.object(module, "locate", wraps=module.locate) as locating:
         result = [cache.prepare(sample.atoms, where)[1] for where in draws]
-        assert locating.call_count == 2  # the first draw, then all pixels
+        assert locating.call_count == 2  # the first queries, then all pixels
     geometry = model.geometry(sample.atoms)
     for where, located in zip(draws, result, strict=True):
         expected = model.locate(sample.atoms, geometry, where)

@@ -79,14 +79,14 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
         predictions = model.head(h_LD.mean(dim=0))
     else:
         assert model.decoder is not None
-        place = LocatedQueries(
+        located = LocatedQueries(
             on_device(near.latents_Mk, device),
             near.queries_M2,
             near.anchors_L2,
             delta_Mk2=on_device(offsets, device),
         )
         piece = Piece(
-            place,
+            located,
             model.decoder.project([h_LD])[0],
             Look(on_device(seen, device), on_device(near.sites_MA, device)),
         )

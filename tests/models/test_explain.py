@@ -131,7 +131,7 @@ CASES = {
     "temporal": (series, {"temporal": True}, None),
     "points and image": (lambda: points(3) + raster(4, size=(5, 5)), {}, None),
     "a layer before observations": (lambda: points(3) + raster(4, size=(5, 5)), {"observation_mlp": True}, None),
-    "points drawn": (lambda: points(3) + raster(4, size=(5, 5)), {"max_points": 40}, None),
+    "points sampled": (lambda: points(3) + raster(4, size=(5, 5)), {"max_points": 40}, None),
     "few neighbours": (series, {"neighbors": 2, "atoms_per_latent": 25}, None),
     "empty cells": (lambda: raster(1), {}, far_anchors()),
 }
@@ -224,8 +224,8 @@ def test_each_sample_of_a_batch_is_explained_as_if_alone() -> None:
     batch, where = [series(), points(3)], [queries(1, 5, 30.0), queries(2, 8, 30.0)]
     together = model.explain(model.encode(batch), where)
     assert [tuple(e.here.shape) for e in together] == [(5, 8), (8, 1)]
-    for atoms, places, explained in zip(batch, where, together, strict=True):
-        alone = model.explain(model.encode([atoms]), [places])[0]
+    for atoms, positions, explained in zip(batch, where, together, strict=True):
+        alone = model.explain(model.encode([atoms]), [positions])[0]
         torch.testing.assert_close(explained.here, alone.here)
         torch.testing.assert_close(explained.around, alone.around)
 

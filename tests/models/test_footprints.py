@@ -43,7 +43,7 @@ def rgb(seed: int = 4, size: tuple[int, int] = (40, 40), gsd: float = 0.1, holes
 
 
 def beside(seed: int = 1) -> aio.AtomSet:
-    """Fine and coarse rasters of one place of 4 m, with holes, and a few returns."""
+    """Fine and coarse rasters of one area of 4 m, with holes, and a few returns."""
     coarse = raster(seed, size=(4, 4), gsd=1.0, day=None, holes=0.2)
     return coarse + rgb(seed + 1, (20, 20), 0.2, holes=0.3) + points(seed + 2, count=60, extent=4.0)
 
@@ -85,12 +85,12 @@ def test_finer_sites_are_all_seen_and_the_others_as_before() -> None:
     atoms = beside()
     grid = aio.Grid(4, 4, gsd_m=1.0)
     seen, before = (seen_by(atoms, grid.positions(), size) for size in (1.0, None))
-    cloud, occupied = atoms.acquisitions[2].positions, atoms.acquisitions[1].occupied()
+    point_cloud, occupied = atoms.acquisitions[2].positions, atoms.acquisitions[1].occupied()
     for centre, now, once in zip(grid.positions(), seen, before, strict=True):
         assert now[0] == once[0] and len(now[0]) <= 1, "as coarse as the footprint: the pixel itself"
         inside = ((atoms.acquisitions[1].positions - centre).abs() <= 0.5).all(dim=1) & occupied
         assert now[1] == set(inside.nonzero()[:, 0].tolist()) and len(now[1]) > 15 and len(once[1]) <= 1
-        assert now[2] == set(((cloud - centre).abs() <= 0.5).all(dim=1).nonzero()[:, 0].tolist())
+        assert now[2] == set(((point_cloud - centre).abs() <= 0.5).all(dim=1).nonzero()[:, 0].tolist())
     assert seen_by(atoms, grid.positions(), 0.0) == before, "no footprint is a position"
 
 
@@ -168,8 +168,8 @@ def test_a_return_at_the_centre_of_a_pixel_is_one_of_all_in_it(deep: bool) -> No
     xyz = torch.column_stack([xy, torch.tensor([9.0, 1.0, 2.0, 3.0, 20.0], dtype=torch.float64)])
     here = torch.zeros(1, 2, dtype=torch.float64)
 
-    def observed(cloud: torch.Tensor, **how: object) -> torch.Tensor:
-        atoms = aio.AtomSet.from_points(cloud)
+    def observed(point_cloud: torch.Tensor, **how: object) -> torch.Tensor:
+        atoms = aio.AtomSet.from_points(point_cloud)
         geometry = model.geometry(atoms)
         seen = model.locate(atoms, geometry, here, **how)
         return Reference(model).observe(Reference(model).tokens(atoms), atoms, seen.sites_MA, seen.owners)
@@ -186,11 +186,11 @@ def test_a_return_at_the_centre_of_a_pixel_is_one_of_all_in_it(deep: bool) -> No
 
 
 def test_named_sites_stay_as_they_are() -> None:
-    model, cloud = small(), points(1)
-    where, sites = cloud.acquisitions[0].positions[:40], [{0: torch.arange(40)}]
+    model, point_cloud = small(), points(1)
+    where, sites = point_cloud.acquisitions[0].positions[:40], [{0: torch.arange(40)}]
     with torch.no_grad():
-        plain = model([cloud], [where], sites=sites)[0]
-        assert torch.equal(model([cloud], [where], sites=sites, footprint_m=5.0)[0], plain)
+        plain = model([point_cloud], [where], sites=sites)[0]
+        assert torch.equal(model([point_cloud], [where], sites=sites, footprint_m=5.0)[0], plain)
 
 
 @pytest.mark.parametrize("channels, most", [(3, 128), (100, 40)])

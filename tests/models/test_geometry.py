@@ -540,9 +540,9 @@ def members(cells: Cells) -> list[list[tuple[int, int, int]]]:
 )
 def test_sample_draws_the_budget_from_each_cell(counts: list[int], budget: int, seed: int) -> None:
     cells = uneven_cells(tuple(counts))
-    drawn = cells.sample(budget, torch.Generator().manual_seed(seed))
-    assert drawn.counts_L.tolist() == [min(budget, count) for count in counts]
-    for kept, all_of_it in zip(members(drawn), members(cells), strict=True):
+    sampled = cells.sample(budget, torch.Generator().manual_seed(seed))
+    assert sampled.counts_L.tolist() == [min(budget, count) for count in counts]
+    for kept, all_of_it in zip(members(sampled), members(cells), strict=True):
         assert len(set(kept)) == len(kept)
         assert set(kept) <= set(all_of_it)
         if len(all_of_it) <= budget:
@@ -557,10 +557,10 @@ def test_sample_draws_the_budget_from_each_cell(counts: list[int], budget: int, 
 )
 def test_a_sample_keeps_the_lowest_draws_of_each_full_cell(counts: list[int], budget: int, seed: int) -> None:
     cells = uneven_cells(tuple(counts))
-    drawn = cells.sample(budget, torch.Generator().manual_seed(seed))
+    sampled = cells.sample(budget, torch.Generator().manual_seed(seed))
     crowded = sum(count for count in counts if count > budget)
     draws = iter(torch.rand(crowded, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist())
-    for kept, all_of_it in zip(members(drawn), members(cells), strict=True):
+    for kept, all_of_it in zip(members(sampled), members(cells), strict=True):
         if len(all_of_it) > budget:
             draw = {atom: next(draws) for atom in all_of_it}
             assert set(kept) == set(sorted(all_of_it, key=lambda atom: draw[atom])[:budget])
@@ -590,7 +590,7 @@ def test_every_atom_is_drawn_as_often() -> None:
         hits[cells.sample(5, generator).order_N] += 1
     share = torch.tensor([5 / 20] * 20 + [5 / 8] * 8)
     deviation = (hits[cells.order_N] - draws * share) ** 2 / (draws * share * (1 - share))
-    assert float(deviation.mean()) < 2.0  # about 1 for a uniform draw
+    assert float(deviation.mean()) < 2.0  # about 1 for a uniform sample
     assert float(deviation.max()) < 16.0
 
 

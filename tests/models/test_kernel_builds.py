@@ -47,7 +47,7 @@ print(json.dumps(asdict(status()), default=str))
 
 
 @dataclass
-class Place:
+class Folders:
     """An empty cache folder and a compiler of its own."""
 
     root: Path
@@ -68,9 +68,9 @@ class Place:
         return sorted(path.name.split("-")[0] for path in self.folder.glob("*.so"))
 
     def environment(self) -> dict[str, str]:
-        places = {"XDG_CACHE_HOME": self.root / "cache", "CC": self.root / "cc", "TMPDIR": self.root / "tmp"}
+        variables = {"XDG_CACHE_HOME": self.root / "cache", "CC": self.root / "cc", "TMPDIR": self.root / "tmp"}
         package = Path(aio.__file__).parents[1]
-        return {name: str(place) for name, place in places.items()} | {"PYTHONPATH": str(package)}
+        return {name: str(path) for name, path in variables.items()} | {"PYTHONPATH": str(package)}
 
     def plant(self) -> Path:
         """Put a library with a checksum where that of cells.c belongs; the file returned appears when it is loaded."""
@@ -98,16 +98,16 @@ def forget() -> None:
     build._logged.clear()
 
 
-def furnished(root: Path) -> Place:
+def furnished(root: Path) -> Folders:
     (root / "cc").write_text(COMPILER.replace("{real}", str(REAL)))
     (root / "cc").chmod(0o755)
     (root / "version").write_text("cc 1.0\n")
     (root / "tmp").mkdir()
-    return Place(root)
+    return Folders(root)
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folders]:
     """This process with an empty cache folder, as if it had just started."""
     made = furnished(tmp_path)
     for name, value in made.environment().items():
@@ -121,46 +121,46 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 # --- whose library it is ---
 
 
-def stranger_owns_library(place: Place) -> None:
-    for path in place.folder.iterdir():
+def stranger_owns_library(folders: Folders) -> None:
+    for path in folders.folder.iterdir():
         os.chown(path, STRANGER, STRANGER)
 
 
-def stranger_owns_checksum(place: Place) -> None:
-    for path in place.folder.glob("*.sha256"):
+def stranger_owns_checksum(folders: Folders) -> None:
+    for path in folders.folder.glob("*.sha256"):
         os.chown(path, STRANGER, STRANGER)
 
 
-def stranger_owns_folder(place: Place) -> None:
-    os.chown(place.folder, STRANGER, STRANGER)
+def stranger_owns_folder(folders: Folders) -> None:
+    os.chown(folders.folder, STRANGER, STRANGER)
 
 
-def group_writes_folder(place: Place) -> None:
-    place.folder.chmod(0o770)
+def group_writes_folder(folders: Folders) -> None:
+    folders.folder.chmod(0o770)
 
 
-def all_write_library(place: Place) -> None:
-    for path in place.folder.iterdir():
+def all_write_library(folders: Folders) -> None:
+    for path in folders.folder.iterdir():
         path.chmod(0o777)
 
 
-def folder_is_a_link(place: Place) -> None:
-    place.folder.rename(place.root / "elsewhere")
-    place.folder.symlink_to(place.root / "elsewhere")
+def folder_is_a_link(folders: Folders) -> None:
+    folders.folder.rename(folders.root / "elsewhere")
+    folders.folder.symlink_to(folders.root / "elsewhere")
 
 
-def library_is_a_link(place: Place) -> None:
-    (library,) = place.folder.glob("*.so")
-    library.rename(place.root / "elsewhere.so")
-    library.symlink_to(place.root / "elsewhere.so")
+def library_is_a_link(folders: Folders) -> None:
+    (library,) = folders.folder.glob("*.so")
+    library.rename(folders.root / "elsewhere.so")
+    library.symlink_to(folders.root / "elsewhere.so")
 
 
-def test_a_planted_library_of_this_user_would_run(place: Place) -> None:
+def test_a_planted_library_of_this_user_would_run(folders: Folders) -> None:
     """The control of the tests below; what it holds is not what Python expects, so it is replaced."""
-    proof = place.plant()
-    assert status().path == "compiled" and status().library == place.folder
+    proof = folders.plant()
+    assert status().path == "compiled" and status().library == folders.folder
     assert proof.exists()
-    assert place.compiled == ["cells", "queries"]
+    assert folders.compiled == ["cells", "queries"]
 
 
 @pytest.mark.parametrize(
@@ -172,12 +172,14 @@ def test_a_planted_library_of_this_user_would_run(place: Place) -> None:
         library_is_a_link,
     ],
 )
-def test_a_library_that_others_could_have_written_is_replaced(place: Place, trick: Callable[[Place], None]) -> None:
-    proof = place.plant()
-    trick(place)
-    assert status().path == "compiled" and status().library == place.folder
+def test_a_library_that_others_could_have_written_is_replaced(
+    folders: Folders, trick: Callable[[Folders], None]
+) -> None:
+    proof = folders.plant()
+    trick(folders)
+    assert status().path == "compiled" and status().library == folders.folder
     assert not proof.exists(), "the planted library ran"
-    for path in place.folder.iterdir():
+    for path in folders.folder.iterdir():
         assert path.lstat().st_uid == os.geteuid() and not path.is_symlink() and not path.stat().st_mode & 0o077
 
 
@@ -185,23 +187,23 @@ def test_a_library_that_others_could_have_written_is_replaced(place: Place, tric
     "trick", [pytest.param(stranger_owns_folder, marks=as_root), group_writes_folder, folder_is_a_link]
 )
 def test_a_folder_that_others_can_write_to_is_not_used(
-    place: Place, trick: Callable[[Place], None], caplog: pytest.LogCaptureFixture
+    folders: Folders, trick: Callable[[Folders], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    proof = place.plant()
-    before = sorted(path.name for path in place.folder.iterdir())
-    trick(place)
+    proof = folders.plant()
+    before = sorted(path.name for path in folders.folder.iterdir())
+    trick(folders)
     state = status()
-    assert state.path == "compiled" and state.library is not None and state.library.parent == place.root / "tmp"
+    assert state.path == "compiled" and state.library is not None and state.library.parent == folders.root / "tmp"
     assert not proof.exists(), "the planted library ran"
-    assert sorted(path.name for path in place.folder.iterdir()) == before, "something was written there"
-    assert str(place.folder) in state.reason
+    assert sorted(path.name for path in folders.folder.iterdir()) == before, "something was written there"
+    assert str(folders.folder) in state.reason
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "for this process only" in line and "XDG_CACHE_HOME" in line
 
 
 @pytest.fixture
-def open_place() -> Iterator[Place]:
-    """As ``place``, in a folder that every user of the machine may enter."""
+def open_place() -> Iterator[Folders]:
+    """As ``folders``, in a folder that every user of the machine may enter."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         made = furnished(Path(folder))
@@ -212,7 +214,7 @@ def open_place() -> Iterator[Place]:
 
 
 @as_root
-def test_a_user_without_a_home_shares_nothing(open_place: Place) -> None:
+def test_a_user_without_a_home_shares_nothing(open_place: Folders) -> None:
     """It compiled into a folder of the temporary directory that everybody knew, and loaded what lay there."""
     homeless = os.environ | open_place.environment()
     del homeless["HOME"], homeless["XDG_CACHE_HOME"]
@@ -231,10 +233,10 @@ def test_a_user_without_a_home_shares_nothing(open_place: Place) -> None:
     assert not list((open_place.root / "tmp").iterdir()), "something is left for others to fill"
 
 
-def test_a_relative_cache_folder_is_not_used(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_cache_folder_is_not_used(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
-    monkeypatch.setenv("HOME", str(place.root / "home"))
-    assert cache.user_folder() == place.root / "home" / ".cache" / "atomizer_io" / "kernels"
+    monkeypatch.setenv("HOME", str(folders.root / "home"))
+    assert cache.user_folder() == folders.root / "home" / ".cache" / "atomizer_io" / "kernels"
 
 
 # --- whether it is whole, and made for this package and compiler ---
@@ -254,30 +256,30 @@ def without_checksum(library: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [truncate, garbage, without_checksum])
-def test_a_damaged_library_is_rebuilt_once(place: Place, damage: Callable[[Path], None]) -> None:
-    place.plant()  # cannot be loaded under this name twice, as a compiled one already in this process could
-    (library,) = place.folder.glob("cells-*.so")
+def test_a_damaged_library_is_rebuilt_once(folders: Folders, damage: Callable[[Path], None]) -> None:
+    folders.plant()  # cannot be loaded under this name twice, as a compiled one already in this process could
+    (library,) = folders.folder.glob("cells-*.so")
     damage(library)
     assert status().path == "compiled"
-    assert place.compiled == ["cells", "queries"] and place.libraries == ["cells", "queries"]
+    assert folders.compiled == ["cells", "queries"] and folders.libraries == ["cells", "queries"]
     forget()
     assert status().path == "compiled"
-    assert place.compiled == ["cells", "queries"]
+    assert folders.compiled == ["cells", "queries"]
 
 
-def test_another_version_of_the_compiler_is_another_library(place: Place) -> None:
+def test_another_version_of_the_compiler_is_another_library(folders: Folders) -> None:
     status()
-    (place.root / "version").write_text("cc 2.0\n")
+    (folders.root / "version").write_text("cc 2.0\n")
     forget()
     state = status()
     assert state.compiler is not None and "cc 2.0" in state.compiler
-    assert place.compiled == ["cells", "queries"] * 2
-    assert place.libraries == ["cells", "cells", "queries", "queries"]
+    assert folders.compiled == ["cells", "queries"] * 2
+    assert folders.libraries == ["cells", "cells", "queries", "queries"]
 
 
 @pytest.mark.parametrize("change", ["FLAGS", "_processor"])
 def test_other_flags_or_processor_are_another_library(
-    place: Place, monkeypatch: pytest.MonkeyPatch, change: str
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     state = compiler.find_compiler()
     assert state is not None
@@ -289,7 +291,7 @@ def test_other_flags_or_processor_are_another_library(
 
 @pytest.mark.parametrize("what", ["ABI", "MAX_HEADS", "structure"])
 def test_a_library_that_disagrees_with_python_is_not_used(
-    place: Place, what: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    folders: Folders, what: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Larger(layout.Cells):
         _fields_ = (("more", ctypes.c_int64),)
@@ -303,7 +305,7 @@ def test_a_library_that_disagrees_with_python_is_not_used(
     state = status()
     assert state.path == "plain" and "structures and limits" in state.reason
     assert build.library("cells", torch.float32) is None
-    assert place.compiled.count("cells") == 2  # once more, in case that the library was an old one
+    assert folders.compiled.count("cells") == 2  # once more, in case that the library was an old one
     assert "without its compiled kernels" in caplog.text
 
 
@@ -314,37 +316,37 @@ def report(result: Path) -> None:
     result.write_text(status().path)
 
 
-def test_four_processes_compile_once(place: Place) -> None:
-    results = [place.root / f"result-{number}" for number in range(4)]
-    errors = [place.root / f"errors-{number}" for number in range(4)]
-    environment = place.environment()
+def test_four_processes_compile_once(folders: Folders) -> None:
+    results = [folders.root / f"result-{number}" for number in range(4)]
+    errors = [folders.root / f"errors-{number}" for number in range(4)]
+    environment = folders.environment()
     running = [start(report, r, errors=e, **environment) for r, e in zip(results, errors, strict=True)]
     for process, result, messages in zip(running, results, errors, strict=True):
         assert exit_code(process) == 0 and not messages.read_text(), messages.read_text()
         assert result.read_text() == "compiled"
-    assert sorted(place.compiled) == ["cells", "queries"]
-    names = sorted(path.name for path in place.folder.iterdir())
+    assert sorted(folders.compiled) == ["cells", "queries"]
+    names = sorted(path.name for path in folders.folder.iterdir())
     assert [name.split("-")[0] for name in names] == ["cells", "cells", "queries", "queries"]
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_done_without(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
     state = status()
-    assert state.path == "compiled" and state.library is not None and state.library.parent == place.root / "tmp"
+    assert state.path == "compiled" and state.library is not None and state.library.parent == folders.root / "tmp"
     assert state.library.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_temporary_folder_goes_with_the_process(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_temporary_folder_goes_with_the_process(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
     done = subprocess.run([sys.executable, "-c", REPORT], capture_output=True, text=True, check=True)
-    assert Path(json.loads(done.stdout)["library"]).parent == place.root / "tmp"
-    assert not list((place.root / "tmp").iterdir())
+    assert Path(json.loads(done.stdout)["library"]).parent == folders.root / "tmp"
+    assert not list((folders.root / "tmp").iterdir())
 
 
 def test_without_openmp_the_kernels_give_way_to_the_threads_of_torch(
-    place: Place, caplog: pytest.LogCaptureFixture
+    folders: Folders, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (place.root / "without-openmp").touch()
+    (folders.root / "without-openmp").touch()
     case = (torch.float32, torch.device("cpu"), 32, 4, 64)
     before = torch.get_num_threads()
     try:
@@ -363,29 +365,29 @@ def test_without_openmp_the_kernels_give_way_to_the_threads_of_torch(
 # --- what is logged ---
 
 
-def test_a_failing_compiler_is_logged_once_with_its_error(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    (place.root / "cc").write_text("#!/bin/sh\necho 'x.c:1: error: no cheese' >&2\necho terminated >&2\nexit 1\n")
+def test_a_failing_compiler_is_logged_once_with_its_error(folders: Folders, caplog: pytest.LogCaptureFixture) -> None:
+    (folders.root / "cc").write_text("#!/bin/sh\necho 'x.c:1: error: no cheese' >&2\necho terminated >&2\nexit 1\n")
     caplog.set_level(logging.DEBUG)
     state = status()
     assert build.library("queries", torch.float64) is None
     assert state.path == "plain" and state.reason.endswith("could not compile cells.c: x.c:1: error: no cheese")
-    assert state.library is None and state.compiler == str(place.root / "cc")
+    assert state.library is None and state.compiler == str(folders.root / "cc")
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert state.reason in line and "Install a C compiler" in line and "ATOMIZER_KERNELS=off" in line
     assert "no cheese\nterminated" in caplog.text  # all of it, for who looks closer
 
 
 def test_switched_off_is_not_worth_a_word(
-    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("ATOMIZER_KERNELS", "off")
     state = status()
     assert (state.path, state.reason, state.compiler) == ("plain", "ATOMIZER_KERNELS is off", None)
-    assert not caplog.records and not place.compiled
+    assert not caplog.records and not folders.compiled
 
 
-def test_status_of_compiled_kernels(place: Place) -> None:
+def test_status_of_compiled_kernels(folders: Folders) -> None:
     state = status()
-    assert (state.path, state.library, state.openmp) == ("compiled", place.folder, True)
-    assert state.compiler == f"{place.root / 'cc'} (cc 1.0)" and state.threads == torch.get_num_threads()
-    assert place.folder.stat().st_mode & 0o777 == 0o700
+    assert (state.path, state.library, state.openmp) == ("compiled", folders.folder, True)
+    assert state.compiler == f"{folders.root / 'cc'} (cc 1.0)" and state.threads == torch.get_num_threads()
+    assert folders.folder.stat().st_mode & 0o777 == 0o700

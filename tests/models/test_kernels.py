@@ -119,7 +119,7 @@ def holes() -> Scene:
     return [raster(1, holes=0.5)], [grid()]
 
 
-def cloud() -> Scene:
+def point_cloud() -> Scene:
     atoms = points(3)
     return [atoms], [torch.cat([atoms.acquisitions[0].positions[:40], queries(2, extent=40.0)])]
 
@@ -143,13 +143,13 @@ def no_questions() -> Scene:
 
 
 def batch() -> Scene:
-    scenes = [holes(), cloud(), one_atom(), two_sensors()]
+    scenes = [holes(), point_cloud(), one_atom(), two_sensors()]
     return [atoms for scene, _ in scenes for atoms in scene], [where for _, wheres in scenes for where in wheres]
 
 
 CASES: dict[str, tuple[Callable[[], Scene], dict[str, object], dict[str, object]]] = {
     "raster with holes": (holes, {}, {}),
-    "point cloud with site fields": (cloud, {}, {}),
+    "point cloud with site fields": (point_cloud, {}, {}),
     "points and image": (points_and_image, {}, {}),
     "single atom": (one_atom, {}, {}),
     "two sensors": (two_sensors, {}, {}),
@@ -351,7 +351,7 @@ def test_without_kernels_the_predictions_are_those_of_eager(why: str, tmp_path: 
 
 
 def test_half_precision_keeps_offsets_and_values_exact() -> None:
-    """Physical numbers are rounded after they became features, not before: 8 bits cannot tell 3000 from 3010."""
+    """Physical numbers are rounded after they became features, not before: 8 bits cannot distinguish 3000 from 3010."""
     model = model_of().bfloat16()
     scene = raster(1, size=(6, 6))
     standard = model.tokenizer.standardise(scene.acquisitions[0])

@@ -41,15 +41,18 @@ def part(kind: str, seed: int, day: int | None, holes: float) -> aio.AtomSet:
         return raster(seed, size=(6 + seed % 4, 5 + seed % 3), day=day, holes=holes)
     if kind == "radar":
         return raster(seed, SENTINEL1, ("VV", "VH"), (3 + seed % 2, 4), 20.0, day=day, holes=holes)
-    cloud = points(seed, 70, 45.0, day_of_year=day).acquisitions[0]
-    if holes:  # returns of unknown place in their pulse, and of unknown elevation
+    point_cloud = points(seed, 70, 45.0, day_of_year=day).acquisitions[0]
+    if holes:  # returns of unknown number in their pulse, and of unknown elevation
         generator = torch.Generator().manual_seed(seed)
-        values, fields = cloud.values.clone(), {name: field.clone() for name, field in cloud.site_fields.items()}
+        values, fields = (
+            point_cloud.values.clone(),
+            {name: field.clone() for name, field in point_cloud.site_fields.items()},
+        )
         values[torch.rand(values.shape, generator=generator) < holes] = math.nan
         for field in fields.values():
             field[torch.rand(field.shape, generator=generator) < holes] = math.nan
-        cloud = replace(cloud, values=values, site_fields=fields)
-    return aio.AtomSet((cloud,))
+        point_cloud = replace(point_cloud, values=values, site_fields=fields)
+    return aio.AtomSet((point_cloud,))
 
 
 PARTS = st.builds(
@@ -65,7 +68,7 @@ SEEDS = st.integers(0, 2**16)
 
 
 def positions_for(atoms: aio.AtomSet, seed: int = 0, count: int = 12) -> Tensor:
-    """Places anywhere, and places that were observed (a little beside the centre: on a border two pixels are equal)."""
+    """Positions anywhere, and observed ones (a little beside the centre: on a border two pixels are equal)."""
     sites = torch.cat([acquisition.positions for acquisition in atoms])
     chosen = sites[torch.randperm(len(sites), generator=torch.Generator().manual_seed(seed))[:count]]
     return torch.cat([queries(seed, count, 40.0), chosen + torch.tensor([0.011, -0.013], dtype=torch.float64)])
@@ -205,12 +208,12 @@ def test_an_invalid_time_step_leaves_no_step() -> None:
 
 
 def test_an_invalid_point_does_not_hide_its_neighbour() -> None:
-    cloud = points(3, 40).acquisitions[0]
-    where = cloud.positions.clone()
+    point_cloud = points(3, 40).acquisitions[0]
+    where = point_cloud.positions.clone()
     where[0] = where[1] + torch.tensor([0.02, 0.0])  # both within reach of a query at the first
-    cloud, hidden = replace(cloud, positions=where), torch.zeros(40, 1, dtype=torch.bool)
+    point_cloud, hidden = replace(point_cloud, positions=where), torch.zeros(40, 1, dtype=torch.bool)
     hidden[0] = True
-    masked, absent = hide(cloud, hidden, 0), pick(cloud, torch.arange(1, 40), torch.tensor([0]))
+    masked, absent = hide(point_cloud, hidden, 0), pick(point_cloud, torch.arange(1, 40), torch.tensor([0]))
     model = model_of()
     assert_same(*(model([aio.AtomSet((a,))], [where[:2]])[0] for a in (masked, absent)))
 
@@ -237,13 +240,13 @@ def test_nothing_is_seen_at_a_hole_between_oblong_pixels() -> None:
 
 
 def test_a_field_unknown_everywhere_equals_no_field() -> None:
-    cloud = points(3, 60).acquisitions[0]
-    unknown = {**cloud.site_fields, "intensity": torch.full((60,), math.nan)}
-    lacking = {name: field for name, field in cloud.site_fields.items() if name != "intensity"}
-    model, where = model_of(), cloud.positions[:20]
+    point_cloud = points(3, 60).acquisitions[0]
+    unknown = {**point_cloud.site_fields, "intensity": torch.full((60,), math.nan)}
+    lacking = {name: field for name, field in point_cloud.site_fields.items() if name != "intensity"}
+    model, where = model_of(), point_cloud.positions[:20]
     predictions = [
-        model([aio.AtomSet((replace(cloud, site_fields=fields),))], [where])[0]
-        for fields in (unknown, lacking, cloud.site_fields)
+        model([aio.AtomSet((replace(point_cloud, site_fields=fields),))], [where])[0]
+        for fields in (unknown, lacking, point_cloud.site_fields)
     ]
     assert_same(predictions[0], predictions[1])
     assert differ(predictions[0], predictions[2])
@@ -256,8 +259,8 @@ def test_a_field_unknown_everywhere_equals_no_field() -> None:
 @given(st.lists(SCENES, min_size=2, max_size=4), MODELS, SEEDS)
 def test_batch_companions_do_not_matter(batch: list[aio.AtomSet], model: aio.AtomizerIO, seed: int) -> None:
     where = [positions_for(atoms, seed + i, 5 + i) for i, atoms in enumerate(batch)]
-    for atoms, places, together in zip(batch, where, model(batch, where), strict=True):
-        assert_same(together, model([atoms], [places])[0])
+    for atoms, positions, together in zip(batch, where, model(batch, where), strict=True):
+        assert_same(together, model([atoms], [positions])[0])
 
 
 @examples(6)
@@ -515,7 +518,7 @@ def test_the_closed_form_of_the_lattice_equals_a_search(count: int, width: float
 @examples(15)
 @given(SEEDS, st.integers(1, 12))
 def test_nearest_anchors_equal_a_full_sort(seed: int, k: int) -> None:
-    """On a lattice full of ties: by distance, those that tie for the last places by index; in any order."""
+    """On a lattice full of ties: by distance, those that tie for the last slots by index; in any order."""
     anchors = aio.Grid(5, 4, 2.0).positions()
     where = aio.Grid(9, 7, 1.0).positions()[torch.randperm(63, generator=torch.Generator().manual_seed(seed))[:9]]
     distance = torch.cdist(where, anchors, compute_mode="donot_use_mm_for_euclid_dist")

@@ -29,26 +29,26 @@ class Case:
 def cases() -> dict[str, Case]:
     two_resolutions = raster(1) + raster(2, SENTINEL1, ("VV", "VH"), (5, 4), 20.0, day=107)
     series = sum((raster(s, day=30 * s, holes=0.1) for s in range(1, 4)), aio.AtomSet())
-    cloud = points(3)
+    point_cloud = points(3)
     stacked = aio.AtomSet.from_points(
         torch.tensor([[0.0, 0.0, z] for z in (1.0, 5.0, 9.0)] + [[3.0, 1.0, 2.0]], dtype=torch.float64)
     )
     image = raster(4, aio.sensors.AERIAL, ("R", "G", "B", "NIR"), (12, 12), 4.0, day=None)
     one = aio.AtomSet.from_raster(torch.full((1, 1, 1), 900.0, dtype=torch.float64), SENTINEL2.pick("B04"), 10.0)
     grid = aio.Grid(9, 7, 10.0).positions()
-    mixed = [two_resolutions, cloud, cloud + image, raster(5, size=(4, 12), holes=0.4), one]
+    mixed = [two_resolutions, point_cloud, point_cloud + image, raster(5, size=(4, 12), holes=0.4), one]
     return {
-        "points drawn": Case([cloud + image], [queries(3, extent=45.0)], {}, {"max_points": 30}),
+        "points sampled": Case([point_cloud + image], [queries(3, extent=45.0)], {}, {"max_points": 30}),
         "raster": Case([raster(1)], [grid], {}, {}),
         "dates not used": Case([series], [grid], {"dates": False}, {}),
         "raster with holes": Case([raster(1, holes=0.5)], [grid], {}, {}),
         "several GSDs": Case([two_resolutions], [queries(1)], {}, {}),
-        "point cloud": Case([cloud], [queries(2, extent=40.0)], {}, {}),
-        "point cloud, queried at its points": Case([cloud], [cloud.acquisitions[0].positions[:40]], {}, {}),
-        "returns that share a place": Case(
+        "point cloud": Case([point_cloud], [queries(2, extent=40.0)], {}, {}),
+        "point cloud, queried at its points": Case([point_cloud], [point_cloud.acquisitions[0].positions[:40]], {}, {}),
+        "returns that share a position": Case(
             [stacked], [torch.zeros(3, 2, dtype=torch.float64)], {}, {"sites": [{0: torch.tensor([0, 1, 2])}]}
         ),
-        "points and image": Case([cloud + image], [queries(3, extent=45.0)], {}, {}),
+        "points and image": Case([point_cloud + image], [queries(3, extent=45.0)], {}, {}),
         "series, joint": Case([series], [grid], {}, {}),
         "series, temporal": Case([series], [grid], {"temporal": True}, {}),
         "series, mean as a residual": Case([series], [grid], {"temporal": True, "temporal_residual": True}, {}),
@@ -66,12 +66,12 @@ def cases() -> dict[str, Case]:
         "no RoPE": Case([raster(1)], [grid], {"rope": False}, {}),
         "no observation conditioning": Case([raster(1)], [grid], {"observation_conditioning": False}, {}),
         "a layer before observations": Case(
-            [two_resolutions, raster(1, holes=0.5), cloud + image],
-            [queries(1), grid, cloud.acquisitions[0].positions[:40]],
+            [two_resolutions, raster(1, holes=0.5), point_cloud + image],
+            [queries(1), grid, point_cloud.acquisitions[0].positions[:40]],
             {"observation_mlp": True, "observation_expansion": 2.0},
             {},
         ),
-        "a layer before observations, returns that share a place": Case(
+        "a layer before observations, returns that share a position": Case(
             [stacked],
             [torch.zeros(3, 2, dtype=torch.float64)],
             {"observation_mlp": True},
@@ -86,7 +86,7 @@ def cases() -> dict[str, Case]:
             {"offset_encoding": False, "layout": "sites", "task": "classification"},
             {},
         ),
-        "classification": Case([two_resolutions, cloud], None, {"task": "classification"}, {}),
+        "classification": Case([two_resolutions, point_cloud], None, {"task": "classification"}, {}),
         "regression": Case(
             [two_resolutions], [queries(1)], {"task": "regression", "target_mean": 60.0, "target_std": 70.0}, {}
         ),

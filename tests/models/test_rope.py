@@ -67,15 +67,15 @@ def test_textbook_frequencies_tell_no_neighbours_apart(theta: float, head_dim: i
 
 
 def test_logits_of_identical_content_peak_at_the_anchor_itself() -> None:
-    """The same statement on the attention layer: queries and keys of equal content, turned by their anchors."""
+    """The same statement on the attention layer: queries and keys of equal content, rotated by their anchors."""
     where = anchors()
     content_1HTE = torch.randn(64, generator=torch.Generator().manual_seed(0), dtype=torch.float64).expand(
         1, 1, len(where), 64
     )
 
     def contrast(angles_Le: Tensor) -> float:
-        turned_TE = rotate(content_1HTE, angles_Le[None])[0, 0]
-        logits_TT = turned_TE @ turned_TE.T / math.sqrt(64)
+        rotated_TE = rotate(content_1HTE, angles_Le[None])[0, 0]
+        logits_TT = rotated_TE @ rotated_TE.T / math.sqrt(64)
         others = logits_TT.clone().fill_diagonal_(-torch.inf).amax(dim=1)
         return float((logits_TT.diagonal() - others).min())
 
@@ -88,19 +88,19 @@ def test_rotation_preserves_norms_and_leaves_the_global_latents_alone() -> None:
     generator = torch.Generator().manual_seed(1)
     x_BHTE = torch.randn(2, 3, 9, 16, generator=generator, dtype=torch.float64)
     where_BR2 = (torch.rand(2, 6, 2, generator=generator, dtype=torch.float64) - 0.5) * 5000
-    turned = rotate(x_BHTE, RotaryAngles(2, 16, HALF_EXTENT_M, 0.25, 16.0).double()(where_BR2))
-    torch.testing.assert_close(turned.norm(dim=-1), x_BHTE.norm(dim=-1))
+    rotated = rotate(x_BHTE, RotaryAngles(2, 16, HALF_EXTENT_M, 0.25, 16.0).double()(where_BR2))
+    torch.testing.assert_close(rotated.norm(dim=-1), x_BHTE.norm(dim=-1))
     pairs = x_BHTE.unflatten(-1, (-1, 2)).norm(dim=-1)
-    torch.testing.assert_close(turned.unflatten(-1, (-1, 2)).norm(dim=-1), pairs)
-    assert torch.equal(turned[:, :, 6:], x_BHTE[:, :, 6:])
-    assert (turned[:, :, :6] - x_BHTE[:, :, :6]).abs().amax(dim=-1).min() > 1e-3
+    torch.testing.assert_close(rotated.unflatten(-1, (-1, 2)).norm(dim=-1), pairs)
+    assert torch.equal(rotated[:, :, 6:], x_BHTE[:, :, 6:])
+    assert (rotated[:, :, :6] - x_BHTE[:, :, :6]).abs().amax(dim=-1).min() > 1e-3
 
 
 def pairwise_rotation(x_BHTE: Tensor, angles_BRe: Tensor) -> Tensor:
     """The formula itself: (a, b) becomes (a cos − b sin, a sin + b cos), pair by pair."""
-    turned, rest = x_BHTE[:, :, : angles_BRe.shape[1]], x_BHTE[:, :, angles_BRe.shape[1] :]
+    rotated, rest = x_BHTE[:, :, : angles_BRe.shape[1]], x_BHTE[:, :, angles_BRe.shape[1] :]
     cos, sin = (part[:, None].to(x_BHTE.dtype) for part in (angles_BRe.cos(), angles_BRe.sin()))
-    even, odd = turned[..., 0::2], turned[..., 1::2]
+    even, odd = rotated[..., 0::2], rotated[..., 1::2]
     pairs = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
     return torch.cat([pairs.flatten(-2), rest], dim=2)
 
@@ -114,13 +114,13 @@ def test_rotation_is_the_formula_pair_by_pair_to_the_bit(dtype: torch.dtype, sti
     x = torch.randn(2, 6 + still, 4, head_dim, generator=generator).to(dtype).transpose(1, 2)  # as heads come
     weights = torch.randn(2, 4, 6 + still, head_dim, generator=generator).to(dtype)
     result = []
-    for turn in (rotate, pairwise_rotation):
+    for rotation in (rotate, pairwise_rotation):
         own, by = x.clone().requires_grad_(), angles.clone().requires_grad_()
-        turned = turn(own, by)
-        (turned * weights).sum().backward()
-        result.append((turned, own.grad, by.grad))
-    (turned, grad, angle_grad), (expected, expected_grad, expected_angle_grad) = result
-    assert torch.equal(turned, expected) and torch.equal(grad, expected_grad)
+        rotated = rotation(own, by)
+        (rotated * weights).sum().backward()
+        result.append((rotated, own.grad, by.grad))
+    (rotated, grad, angle_grad), (expected, expected_grad, expected_angle_grad) = result
+    assert torch.equal(rotated, expected) and torch.equal(grad, expected_grad)
     tolerance = {"rtol": 0.05, "atol": 0.05} if dtype == torch.bfloat16 else {}
     torch.testing.assert_close(angle_grad, expected_angle_grad, **tolerance)  # summed over heads in another order
 

@@ -220,8 +220,8 @@ def mutated(content: bytes, seed: int) -> bytes:
     if seed % 4 == 0:
         return content[: chance.randrange(len(content))]
     result = bytearray(content)
-    for place in chance.sample(range(len(content)), chance.randint(1, 3)):
-        result[place] ^= chance.randint(1, 255) if seed % 2 else 1 << chance.randrange(4)
+    for offset in chance.sample(range(len(content)), chance.randint(1, 3)):
+        result[offset] ^= chance.randint(1, 255) if seed % 2 else 1 << chance.randrange(4)
     return bytes(result)
 
 
@@ -235,8 +235,8 @@ def test_damaged_weights(seed: int, saved: Path) -> None:
 def test_a_changed_weight(saved: Path) -> None:
     path = saved / "model.safetensors"
     whole = path.read_bytes()
-    for place in (len(whole) - 1, len(whole) - 1000):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+    for offset in (len(whole) - 1, len(whole) - 1000):
+        path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 64]) + whole[offset + 1 :])
         refuse(saved, "model.safetensors is damaged or incomplete")
 
 

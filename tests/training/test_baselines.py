@@ -17,7 +17,7 @@ from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomizerError
 from atomizer_io.training import baselines, config
-from atomizer_io.training.baselines import Baselines, Table, columns_of
+from atomizer_io.training.baselines import Baselines, Table, columns_of, scores_of
 from atomizer_io.training.results import lost
 from atomizer_io.training.run import train
 from atomizer_io.training.splits import open_split
@@ -61,7 +61,10 @@ def test_a_row_is_what_was_observed_at_the_position() -> None:
 def test_a_row_has_what_lies_around_the_position() -> None:
     sample = labelled(image(0))
     features = {column.name[1]: column.values for column in columns_of(sample)}
-    assert list(features)[2:] == [f"{band} {kind} 7×7" for kind in ("mean", "deviation") for band in BANDS]
+    expected = {
+        f"{band} {kind} {side}×{side}" for side in (3, 7, 15) for kind in ("mean", "deviation") for band in BANDS
+    }
+    assert features.keys() == {*BANDS, *expected}
     near = sample.atoms.acquisitions[0].observed().numpy()[:, 0].reshape(6, 6)[:4, :5]
     first_row_second_column = features["B02 mean 7×7"][1], features["B02 deviation 7×7"][1]
     assert first_row_second_column == pytest.approx((near.mean(), near.std()), rel=1e-5)
@@ -81,7 +84,7 @@ def test_what_is_absent_is_the_mean_of_the_training_data() -> None:
 def test_dates_of_a_common_calendar_keep_their_place() -> None:
     full, later = labelled(series(image(1, 100), image(2, 200))), labelled(image(3, 200))
     table = Table.over([columns_of(full), columns_of(later)])
-    assert len(table.columns) == 12
+    assert len(table.columns) == 2 * 14 + 2 * 4  # single pixels and windows of both dates, and statistics over dates
     rows = table.rows(columns_of(later))
     features = dict(zip(table.columns, rows.T, strict=True))
     observed = later.atoms.acquisitions[0].observed().numpy()
@@ -101,8 +104,8 @@ def test_a_scene_is_its_means_and_standard_deviations() -> None:
     sample = Sample.of_scene(image(0, holes=0.2), 1, Meta("scene"))
     table = Table.over([columns_of(sample)])
     values = sample.atoms.acquisitions[0].observed().numpy()
-    expected = {"B02 mean": np.nanmean(values[:, 0]), "B02 spread": np.nanstd(values[:, 0])}
-    expected |= {"B08 mean": np.nanmean(values[:, 1]), "B08 spread": np.nanstd(values[:, 1])}
+    expected = {"B02 mean": np.nanmean(values[:, 0]), "B02 deviation": np.nanstd(values[:, 0])}
+    expected |= {"B08 mean": np.nanmean(values[:, 1]), "B08 deviation": np.nanstd(values[:, 1])}
     features = {name: value for ((_, name), _), value in zip(table.columns, table.means, strict=True)}
     assert features == pytest.approx(expected, rel=1e-5)
 
@@ -125,7 +128,7 @@ def test_their_scores_are_those_of_scikit_learn() -> None:
     scores = fitted.score(validation)
     rows = np.concatenate([fitted.table.rows(columns_of(s)) for s in validation])
     target = np.concatenate([s.target.numpy() for s in validation])
-    for baseline in fitted.models:
+    for baseline in fitted.models[:-1]:  # the last is the constant
         hits = float((baseline.model.predict(rows) == target).mean())
         assert scores[baseline.name]["accuracy"] == pytest.approx(hits) and hits > 0.85
     assert scores["logistic regression"]["miou"] > 0.9  # the border is a line
@@ -144,6 +147,36 @@ def test_a_regression_target_has_a_linear_baseline() -> None:
     scores = fitted.score([linear(40)])
     assert fitted.fitted_on == 350 and scores["linear regression"]["rmse"] < 0.1
     assert 0.1 < scores["random forest"]["rmse"] < 2.0
+    mean = np.nanmean(np.concatenate([linear(seed).target.numpy() for seed in range(10)]))
+    constant = np.sqrt(np.nanmean((linear(40).target.numpy() - mean) ** 2))
+    assert scores["constant"]["rmse"] == pytest.approx(constant, rel=1e-4) and constant > 2.0
+
+
+def test_statistics_over_dates_do_not_depend_on_their_order() -> None:
+    days, again = (100, 200, 300), (300, 100, 200)
+    features = [
+        {c.name[1]: c.values for c in columns_of(labelled(series(*(image(i, day) for i, day in enumerate(order)))))}
+        for order in (days, again)
+    ]
+    names = [f"{band} {kind} of dates" for band in BANDS for kind in ("mean", "deviation", "least", "most")]
+    values = np.stack([image(i).acquisitions[0].observed().numpy() for i in range(3)])
+    np.testing.assert_allclose(features[0]["B08 most of dates"], values[:, :, 1].max(axis=0), rtol=1e-6)
+    for name in names:
+        np.testing.assert_allclose(features[0][name], features[1][name], rtol=1e-4, atol=1e-6)
+
+
+def test_settings_are_chosen_on_validation_data() -> None:
+    training, validation = [labelled(image(seed)) for seed in range(6)], [labelled(image(seed)) for seed in (30, 31)]
+    fitted = Baselines(CLASSES, training, val=validation)
+    forest = fitted.models[0]
+    table = [np.concatenate([fitted.table.rows(columns_of(s)) for s in part]) for part in (training, validation)]
+    labels = [np.concatenate([s.target.numpy() for s in part]) for part in (training, validation)]
+    by_setting = {
+        leaf: scores_of(forest.make(leaf).fit(table[0], labels[0]), table[1], labels[1], CLASSES)["miou"]
+        for leaf in forest.settings
+    }
+    assert by_setting[forest.setting] == max(by_setting.values()) == forest.val
+    assert fitted.settings["random forest"] == forest.setting
 
 
 def test_a_class_that_was_not_fitted_can_occur() -> None:
@@ -173,7 +206,7 @@ def test_all_samples_of_one_position_are_read() -> None:
 
 
 def test_long_tables_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines, "NUMBERS", 6 * 100)  # six columns
+    monkeypatch.setattr(baselines, "NUMBERS", 14 * 100)  # 14 columns
     assert Baselines(CLASSES, [labelled(image(seed)) for seed in range(20)]).fitted_on == 100
 
 

@@ -58,7 +58,7 @@ class OfRaster(argparse.Action):
     ) -> None:
         """Store the value with the last raster."""
         if self.dest == "crs" and namespace.points is not None and not namespace.raster:
-            namespace.cloud_crs = values
+            namespace.points_crs = values
             return
         if not namespace.raster:
             parser.error(f"{option} belongs to the --raster before it, but there is none")
@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--list", type=Path, metavar="FILE", help=text)
     text = "also read VRT files (mosaics of other files on this machine): only use it for VRT files of your own"
     add("--allow-vrt", action="store_true", help=text)
-    parser.set_defaults(cloud_crs=None)
+    parser.set_defaults(points_crs=None)
 
     add = parser.add_argument_group("outputs").add_argument
     add("--like", type=int, help="number of the raster whose grid the map has, from 0 (default: 0)")
@@ -161,17 +161,17 @@ def predict(args: argparse.Namespace) -> int:
     from atomizer_io.prediction.engines import engine
     from atomizer_io.prediction.options import Execution, PointCloudWindows, Windows
 
-    clouds = args.points is not None
-    maps = not clouds or args.output_gsd is not None
+    in_points = args.points is not None
+    maps = not in_points or args.output_gsd is not None
     of_rasters, of_points = ("at", "like", "fill", "overlap", "list"), (*OF_POINTS, "max_points")
-    for name in of_rasters if clouds else of_points:
+    for name in of_rasters if in_points else of_points:
         if getattr(args, name) not in (None, False):
-            kind = "rasters" if clouds else "a point cloud (--points)"
+            kind = "rasters" if in_points else "a point cloud (--points)"
             raise ConfigError(f"--{name.replace('_', '-')} is for {kind} only: leave it out")
-    for name in OF_POINTS if clouds and maps else ():
+    for name in OF_POINTS if in_points and maps else ():
         if getattr(args, name) not in (None, False):
             raise ConfigError(f"--{name.replace('_', '-')} is for classified points, not for a map: leave it out")
-    if not clouds and not args.raster and args.list is None:
+    if not in_points and not args.raster and args.list is None:
         raise ConfigError(
             "there is no input: name at least one --raster, a --list of scenes, or a point cloud with --points"
         )
@@ -185,13 +185,13 @@ def predict(args: argparse.Namespace) -> int:
         raster["allow_vrt"] = args.allow_vrt
     layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
     print(model_line(args.model))
-    if clouds:
+    if in_points:
         side = PointCloudWindows().side_m if args.window is None else args.window
         how |= {"windows": PointCloudWindows(side, decode_every_m=args.decode_every)}
-        how |= {"rasters": args.raster or (), "crs": args.cloud_crs}
+        how |= {"rasters": args.raster or (), "crs": args.points_crs}
         if maps:
-            return run_clouds(args, {**how, "gsd_m": args.output_gsd, "layers": layers})
-        return run_clouds(args, {**how, "classes": classes_of(args, layers)})
+            return run_points(args, {**how, "gsd_m": args.output_gsd, "layers": layers})
+        return run_points(args, {**how, "classes": classes_of(args, layers)})
     how |= {"windows": Windows(args.window) if args.overlap is None else Windows(args.window, args.overlap)}
     how |= {"fill": args.fill, "like": args.like or 0}
     if args.at is None and args.output.suffix.casefold() == ".csv":
@@ -216,7 +216,7 @@ def classes_of(args: argparse.Namespace, layers: Sequence[str]) -> PointCloudCla
     return PointCloudClasses(replace=args.overwrite_classification, preview=bool(layers))
 
 
-def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
+def run_points(args: argparse.Namespace, how: dict[str, Any]) -> int:
     """Classify the points of one point cloud or make a map of it; of several, into a folder."""
     from atomizer_io.prediction.bulk import predict_point_clouds
     from atomizer_io.prediction.point_maps import predict_point_cloud_map

@@ -56,7 +56,7 @@ class Sampling:
         if self.blocks is not None:
             check_count("blocks", self.blocks)
 
-    def draw(self, available: int, blocks: int) -> tuple[dict[int, int], dict[int, int]]:
+    def sample(self, available: int, blocks: int) -> tuple[dict[int, int], dict[int, int]]:
         """Return how many blocks of which scenes choose, and how many of which others then test the choice."""
         generator = np.random.default_rng(self.seed)
         order = generator.permutation(available)[: self.scenes]
@@ -94,7 +94,7 @@ class Blocks:
     weight_QU: Tensor
 
     @classmethod
-    def draw(cls, scene: Scene, count: int, seed: int) -> Blocks:
+    def sample(cls, scene: Scene, count: int, seed: int) -> Blocks:
         """Sample blocks of a scene, each as the one around a random position; one may be sampled twice."""
         positions_M2 = scene.positions_M2
         low_2, high_2 = positions_M2.amin(dim=0), positions_M2.amax(dim=0)

@@ -76,24 +76,24 @@ def calibrate(
     if not len(scenes):
         raise ConfigError("there are no scenes to calibrate on: pass a dataset, or a list of (atoms, grid)")
     blocks = math.ceil(LEFT / alpha) if sampling.blocks is None else sampling.blocks
-    choosing, testing = sampling.draw(len(scenes), blocks)
+    choosing, testing = sampling.sample(len(scenes), blocks)
     choices = choices.complete(model.config, _on_grids(scenes, testing))
     task = Task(model, alpha, precision, blocks, sampling.seed, promise)
     bar = progress_bar(2 * len(choosing) + len(testing), title="calibrating", unit=" scenes", show=progress, stay=False)
     search = Search(task, choices)
     if task.most > 0:  # else no point could pass the test
         for scene, count in observed(scenes, choosing):
-            search.own(scene, Blocks.draw(scene, count, sampling.seed))
+            search.own(scene, Blocks.sample(scene, count, sampling.seed))
             bar.update()
         search.begin_race()
         for scene, count in observed(scenes, choosing):
-            search.race(scene, Blocks.draw(scene, count, sampling.seed))
+            search.race(scene, Blocks.sample(scene, count, sampling.seed))
             bar.update()
     steps = steps_of(search.best, search.fallback, task)
     test = Test(task, steps)
     # other blocks than those that chose, where scenes are so few that they do both
     for scene, count in observed(scenes, testing):
-        test.add(scene, Blocks.draw(scene, count, sampling.seed + 1))
+        test.add(scene, Blocks.sample(scene, count, sampling.seed + 1))
         bar.update()
     bar.close()
     restricted = next(iter(choices.strategies)) if len(choices.strategies) == 1 else None

@@ -201,8 +201,8 @@ class Search:
         self.first = next(iter(self.costs.values()))
         self.tried = [
             Candidate(replace(self.first, strategy=name, settings=dict(settings)), (1.0,) if name == DENSE else COARSE)
-            for name, several in choices.strategies.items()
-            for settings in several
+            for name, worth_trying in choices.strategies.items()
+            for settings in worth_trying
         ]
         self.is_own = self.first.cost == own.cost
         self.own_cost = own
@@ -242,7 +242,7 @@ class Search:
             name = tried.point.strategy
             if name not in best or self._flops(tried) < self._flops(best[name]):
                 best[name] = tried
-        cheapest = sorted(best.values(), key=lambda one: (self._flops(one), one.risk()[-1]))[:RACING]
+        cheapest = sorted(best.values(), key=lambda tried: (self._flops(tried), tried.risk()[-1]))[:RACING]
         for step, point in self.costs.items():
             if point != self.first:
                 self.racing[step] = [tried.at(point, self.task.most) for tried in cheapest]
@@ -285,10 +285,10 @@ class Search:
         best = self.best
         if scenes < ENOUGH or best is None:
             return
-        for step, several in list(self.racing.items()):
-            if best not in several and min(tried.cheapest(self.task.most, -1) for tried in several) >= self._flops(
-                best
-            ):
+        for step, candidates in list(self.racing.items()):
+            if best not in candidates and min(
+                tried.cheapest(self.task.most, -1) for tried in candidates
+            ) >= self._flops(best):
                 del self.racing[step]
 
     def _drop(self, step: tuple[int, int, int]) -> None:

@@ -111,11 +111,11 @@ def _seen_only(geometry: Geometry, context: Geometry, seen_MW: Tensor | None) ->
     """Return one cell of the atoms that queries see and the subsampled ``context`` lacks, if there are any."""
     if seen_MW is None:
         return None
-    wanted_N = torch.zeros(geometry.atoms, dtype=torch.bool)
-    wanted_N[seen_MW[seen_MW >= 0]] = True
+    seen_N = torch.zeros(geometry.atoms, dtype=torch.bool)
+    seen_N[seen_MW[seen_MW >= 0]] = True
     for cells in context.cells:
-        wanted_N[cells.order_N] = False
-    kept = [(cells, wanted_N[cells.order_N]) for cells in geometry.cells]
+        seen_N[cells.order_N] = False
+    kept = [(cells, seen_N[cells.order_N]) for cells in geometry.cells]
     order_N = torch.cat([cells.order_N[mask] for cells, mask in kept])
     if not len(order_N):
         return None

@@ -92,8 +92,8 @@ class PointMapLayout(WindowLayout):
 
     def window(self, row: int, column: int) -> PointMapWindow:
         """Return the window at (row, column), which may have no points."""
-        place = (row, column, self.tops[row], self.lefts[column], self.heights[row], self.widths[column])
-        return PointMapWindow(*place, PointWindow.at(self.grid, self.numbers[0][row], self.numbers[1][column]))
+        window = (row, column, self.tops[row], self.lefts[column], self.heights[row], self.widths[column])
+        return PointMapWindow(*window, PointWindow.at(self.grid, self.numbers[0][row], self.numbers[1][column]))
 
 
 def predict_point_cloud_map(

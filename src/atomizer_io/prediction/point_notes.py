@@ -27,11 +27,11 @@ def assumed(path: Path, header: PointCloudHeader) -> str | None:
     return f"{path.name} has no coordinate system; coordinates are taken as metres"
 
 
-def date_note(task_spec: TaskSpec, path: Path, clouds: Sequence[PointCloud]) -> str:
+def date_note(task_spec: TaskSpec, path: Path, samples: Sequence[PointCloud]) -> str:
     """Return a line about the date that is used and where it comes from, or why none is."""
     if not task_spec.dates:
         return "no date is used: the model was trained without dates, or with a single one"
-    days = sorted({cloud.date for cloud in clouds if cloud.date is not None})
+    days = sorted({points.date for points in samples if points.date is not None})
     if not days:
         return (
             f"no date is used: {path.name} has no adjusted standard GPS time between 1990 and today (the creation date "
@@ -51,33 +51,33 @@ def class_map_note(task_spec: TaskSpec) -> str | None:
     )
 
 
-def warn_unlike(task_spec: TaskSpec, path: Path, header: PointCloudHeader, clouds: Sequence[PointCloud]) -> None:
+def warn_unlike(task_spec: TaskSpec, path: Path, header: PointCloudHeader, samples: Sequence[PointCloud]) -> None:
     """Warn of a point cloud that is unlike those the model was trained on: other units, another sensor."""
-    odd = [*_density(task_spec, header, clouds), *_intensity(task_spec, clouds), *_heights(task_spec, clouds)]
+    odd = [*_density(task_spec, header, samples), *_intensity(task_spec, samples), *_heights(task_spec, samples)]
     if odd:
         warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=4)
 
 
-def warn_lacking_fields(task_spec: TaskSpec, path: Path, clouds: Sequence[PointCloud]) -> None:
+def warn_lacking_fields(task_spec: TaskSpec, path: Path, samples: Sequence[PointCloud]) -> None:
     """Warn of returns or intensities that each training sample had, and that a point cloud lacks."""
     if not task_spec.complete_fields:
         return
-    atoms = [point_cloud_atoms(cloud, np.stack([cloud.x, cloud.y], axis=1), 0.0, colour=False) for cloud in clouds]
+    atoms = [point_cloud_atoms(points, np.stack([points.x, points.y], axis=1), 0.0, colour=False) for points in samples]
     text = task_spec.lacking_fields(varying_fields(part for acquisitions in atoms for part in acquisitions))
     if text is not None:
         warnings.warn(f"{path.name}: {text}", stacklevel=4)
 
 
-def colours_of(clouds: Iterable[PointCloud]) -> tuple[Channel, ...]:
+def colours_of(samples: Iterable[PointCloud]) -> tuple[Channel, ...]:
     """Return the aerial channels of the colours that points carry."""
-    return tuple(dict.fromkeys(channel for cloud in clouds for channel in colour_values(cloud)[1]))
+    return tuple(dict.fromkeys(channel for points in samples for channel in colour_values(points)[1]))
 
 
-def _density(task_spec: TaskSpec, header: PointCloudHeader, clouds: Sequence[PointCloud]) -> Iterator[str]:
+def _density(task_spec: TaskSpec, header: PointCloudHeader, samples: Sequence[PointCloud]) -> Iterator[str]:
     if task_spec.point_density is None:
         return
     mean, std = task_spec.point_density
-    density = float(np.median([points_per_m2(np.stack([cloud.x, cloud.y], axis=1)) for cloud in clouds]))
+    density = float(np.median([points_per_m2(np.stack([points.x, points.y], axis=1)) for points in samples]))
     most = max(DENSITY_RATIO, 1 + DEVIATIONS * std / mean)
     if not task_spec.thinning / most < density / mean < most:
         units = " (if the coordinates are not metres, name their system: --crs EPSG:..., in Python crs=)"
@@ -86,9 +86,9 @@ def _density(task_spec: TaskSpec, header: PointCloudHeader, clouds: Sequence[Poi
         yield f"{density:.3g} points per m², where the model knows {mean:.3g} ± {std:.2g}{thinned}{hint}"
 
 
-def _intensity(task_spec: TaskSpec, clouds: Sequence[PointCloud]) -> Iterator[str]:
+def _intensity(task_spec: TaskSpec, samples: Sequence[PointCloud]) -> Iterator[str]:
     usual = None if "intensity_rank" in task_spec.fields else task_spec.fields.get("intensity")
-    known = [cloud.intensity for cloud in clouds if cloud.intensity is not None and np.any(cloud.intensity)]
+    known = [points.intensity for points in samples if points.intensity is not None and np.any(points.intensity)]
     if usual is None or not known:
         return
     mean = float(np.log1p(np.concatenate(known).astype(np.float64)).mean())
@@ -96,11 +96,11 @@ def _intensity(task_spec: TaskSpec, clouds: Sequence[PointCloud]) -> Iterator[st
         yield f"intensities around {np.expm1(mean):.3g}, where the model knows about {np.expm1(usual[0]):.3g}"
 
 
-def _heights(task_spec: TaskSpec, clouds: Sequence[PointCloud]) -> Iterator[str]:
+def _heights(task_spec: TaskSpec, samples: Sequence[PointCloud]) -> Iterator[str]:
     statistics = task_spec.statistics()
     for channel in (*LIDAR.channels, *LIDAR_HEIGHT.channels):
         usual = statistics.get((channel.sensor, channel.name))
-        columns = [cloud.height if channel.name == "height" else cloud.z for cloud in clouds]
+        columns = [points.height if channel.name == "height" else points.z for points in samples]
         known = [float(column.std()) for column in columns if column is not None]
         if usual is not None and usual.std and known and np.median(known) > OTHER_UNITS * usual.std:
             yield f"{channel.name}s that vary by {np.median(known):.3g} m, where the model knows {usual.std:.3g} m"

@@ -113,10 +113,10 @@ def predict_window(job: PointJob, window: PointWindow) -> WindowOutputs:
     points = window_points(job, window, records)
     if points is None:
         return WindowOutputs(probabilities, 0)
-    cloud, positions = points.scene.points, points.scene.positions
+    seen, positions = points.scene.points, points.scene.positions
     queried = np.arange(len(positions))
     if job.windows.decode_every_m is not None:
-        queried = one_per_cube(np.column_stack([cloud.x, cloud.y, cloud.z]), job.windows.decode_every_m)
+        queried = one_per_cube(np.column_stack([seen.x, seen.y, seen.z]), job.windows.decode_every_m)
     outputs = job.model.predict(
         points.scene.atoms,
         torch.from_numpy(positions[queried]),
@@ -124,7 +124,7 @@ def predict_window(job: PointJob, window: PointWindow) -> WindowOutputs:
         seed=window.seed,
     )
     check_numbers(outputs, window)
-    xyz = np.column_stack([positions, cloud.z])
+    xyz = np.column_stack([positions, seen.z])
     probabilities[points.order] = interpolated(xyz[queried], outputs.values_MC, xyz)
     return WindowOutputs(probabilities, outputs.decoded)
 

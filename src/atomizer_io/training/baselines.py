@@ -1,16 +1,17 @@
-"""Tabular baselines: what a forest and a regression get on the data of a run, to compare its scores with.
+"""Tabular baselines: scores of a random forest, boosted trees, a regression and a constant on the data of a run.
 
-A row of their table is what was observed at one position, every channel of every date and the fields of the site, with
-what lies around it (:mod:`~atomizer_io.training.neighbourhoods`). About scenes it is the mean and the standard
-deviation of every channel of every date. They are fitted on a bounded number of training positions, with scikit-learn,
-and scored as models are.
+A row of their table is what was observed at one position: every channel of every date in order, statistics over the
+dates that do not depend on their order, the fields of the site, and features of the neighbourhood
+(:mod:`~atomizer_io.training.neighbourhoods`). The row of a scene has the mean and the standard deviation of every
+channel of every date. scikit-learn fits them on a bounded number of training positions; of a few settings of each the
+best on the validation data is used. They are scored as models are.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,35 +29,42 @@ from atomizer_io.models.base import log_probabilities
 from atomizer_io.models.sites import seen_sites
 from atomizer_io.training.data import subsampled, unusable
 from atomizer_io.training.draws import generator
-from atomizer_io.training.metrics import Scores, Scoring
-from atomizer_io.training.neighbourhoods import surroundings
+from atomizer_io.training.losses import loss_sum
+from atomizer_io.training.metrics import Scores, Scoring, main_score, merit
+from atomizer_io.training.neighbourhoods import WINDOWS, surroundings
 
-FITTED, SCORED = 60_000, 5  # positions at most that are fitted on; times as many that are scored
-NUMBERS = 30_000_000  # of the table that is fitted on at most: long series have many columns
-SAMPLES, ATOMS = 200, 300_000_000  # that are read at most: so many samples, or more as long as their atoms are few
-LOOKED_AT = 4  # samples that show how many atoms a sample has
-TREES, TREE_ROWS = 100, 20_000  # of a forest; rows that a tree is grown on at most
-TRIED = 12  # columns that a branch of a tree is chosen from at most
-ITERATIONS = 300  # of a regression of classes
+FITTED, SCORED = 60_000, 5  # most positions that are fitted on; times as many that are scored
+NUMBERS = 30_000_000  # most numbers in the table that is fitted on: long series have many columns
+SAMPLES, ATOMS = 200, 300_000_000  # most samples that are read, or more as long as their atoms are few
+INSPECTED = 4  # samples that show how many atoms a sample has
+FEW_DATES = 3  # acquisitions of a sample; of more only one window of pixels is described
+TREES, TREE_ROWS = 100, 20_000  # of a forest; most rows that a tree is grown on
+MOST_TRIED = 12  # most columns that a branch of a tree is chosen from
+ROUNDS = 200  # trees of boosting, over all classes
+ITERATIONS = 300  # of a logistic regression
+LEAVES = (1, 20)  # smallest leaf of a forest; the first setting is used where there is no validation data
+BOOSTED_LEAVES = (31, 8)  # leaves of a boosted tree
+STRENGTHS = (1.0, 1e-2, 1e2)  # of the regularisation of a regression
 
 Floats = NDArray[np.float32]
+Rows = tuple[Floats, NDArray[Any]]  # what was observed, and the target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """One number for each of M positions (NaN: absent): what it is, and when, as a day and as the n-th of its kind."""
+    """One number for each of M positions (NaN: absent): its name, its day, and its index among those of its name."""
 
     name: tuple[str, str]
     day: float | None
-    turn: int
+    index: int
     values: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The columns (name and number of the date) that a rival reads, with their means, which stand for what is absent.
+    """The columns (name and index of the date) of the baselines, with their means, which replace absent values.
 
-    ``days`` has the days of a name where those of all samples are the same few: the number of a date is then that of
+    ``days`` has the days of a name where those of all samples are the same few: the index of a date is then that of
     the nearest day. Otherwise it counts the dates of each sample.
     """
 
@@ -66,97 +74,118 @@ class Table:
 
     @classmethod
     def over(cls, samples: Sequence[Sequence[Column]]) -> Table:
-        """Return the table of all columns of some samples that have a number anywhere."""
+        """Return the table of all columns of these samples that have a number anywhere."""
         met: dict[tuple[str, str], set[float | None]] = {}
         most: dict[tuple[str, str], int] = {}
-        for column in (column for found in samples for column in found):
+        for column in (column for sample in samples for column in sample):
             met.setdefault(column.name, set()).add(column.day)
-            most[column.name] = max(most.get(column.name, 0), column.turn + 1)
+            most[column.name] = max(most.get(column.name, 0), column.index + 1)
         days = {
-            name: np.array(sorted(day for day in found if day is not None))
-            for name, found in met.items()
-            if None not in found and 1 < len(found) <= most[name]
+            name: np.array(sorted(day for day in dates if day is not None))
+            for name, dates in met.items()
+            if None not in dates and 1 < len(dates) <= most[name]
         }
         whole = cls(days, (), np.zeros(0, dtype=np.float32))
-        columns = tuple(dict.fromkeys((c.name, whole.date_of(c)) for found in samples for c in found))
+        columns = tuple(dict.fromkeys((c.name, whole.date_of(c)) for sample in samples for c in sample))
         whole = cls(days, columns, np.full(len(columns), np.nan, dtype=np.float32))
-        rows = np.concatenate([whole.rows(found) for found in samples])
-        seen = ~np.isnan(rows).all(axis=0)
-        means = np.asarray(np.nanmean(rows[:, seen], axis=0, dtype=np.float64), dtype=np.float32)
-        return cls(days, tuple(key for key, keep in zip(columns, seen, strict=True) if keep), means)
+        rows = np.concatenate([whole.rows(sample) for sample in samples])
+        known = ~np.isnan(rows).all(axis=0)
+        means = np.asarray(np.nanmean(rows[:, known], axis=0, dtype=np.float64), dtype=np.float32)
+        return cls(days, tuple(key for key, keep in zip(columns, known, strict=True) if keep), means)
 
-    def rows(self, found: Sequence[Column]) -> Floats:
-        """Return one row per position; what no training sample had is left out."""
-        table = np.full((len(found[0].values) if found else 0, len(self.columns)), np.nan, dtype=np.float32)
-        places = {key: place for place, key in enumerate(self.columns)}
-        for column in found:
-            place = places.get((column.name, self.date_of(column)))
-            if place is not None:  # of two swaths of one day the first counts where it saw something
-                table[:, place] = np.where(np.isnan(table[:, place]), column.values, table[:, place])
+    def rows(self, columns: Sequence[Column]) -> Floats:
+        """Return one row per position of a sample; columns that no training sample had are left out."""
+        table = np.full((len(columns[0].values) if columns else 0, len(self.columns)), np.nan, dtype=np.float32)
+        indices = {key: index for index, key in enumerate(self.columns)}
+        for column in columns:
+            index = indices.get((column.name, self.date_of(column)))
+            if index is not None:  # of two swaths of one day the first counts where it has a value
+                table[:, index] = np.where(np.isnan(table[:, index]), column.values, table[:, index])
         return np.where(np.isnan(table), self.means, table)
 
     def date_of(self, column: Column) -> int:
-        """Return the number of the date of a column."""
+        """Return the index of the date of a column."""
         if column.name not in self.days or column.day is None:
-            return column.turn
+            return column.index
         return int(np.abs(self.days[column.name] - column.day).argmin())
 
 
-def columns_of(sample: Sample) -> list[Column]:
-    """Return what was observed at each query of a sample; about a scene, mean and spread of what was observed."""
+def columns_of(sample: Sample, windows: Sequence[int] = WINDOWS) -> list[Column]:
+    """Return what was observed at each query of a sample; of a scene, mean and standard deviation of its values."""
     order = sorted(enumerate(sample.atoms), key=lambda pair: (pair[1].day_of_year is None, pair[1].day_of_year or 0.0))
-    turns: dict[tuple[str, str], int] = {}
-    found = []
+    series: dict[tuple[str, str], list[Floats]] = {}  # the values of each name, date by date
+    observed = set[tuple[str, str]]()
+    columns = []
     for number, acquisition in order:
         sensor = acquisition.sensor
         kinds = {
             (c.sensor, c.name): values for c, values in zip(acquisition.channels, acquisition.observed().T, strict=True)
         }
+        observed |= kinds.keys()
         kinds |= {(sensor, f"field {name}"): values for name, values in acquisition.site_fields.items()}
         if sample.queries is not None:
             site_M = seen_sites(acquisition, number, sample.queries)
             kinds = {name: looked_up(values, site_M) for name, values in kinds.items()}
-            kinds |= {(sensor, name): values for name, values in around_sites(acquisition, site_M).items()}
+            kinds |= {(sensor, name): values for name, values in around_sites(acquisition, site_M, windows).items()}
         else:
             kinds = {key: value for name, values in kinds.items() for key, value in pooled(name, values).items()}
-        for name, values in kinds.items():
-            turn = turns.get(name, 0)
-            turns[name] = turn + 1
-            found.append(Column(name, acquisition.day_of_year, turn, values.to(torch.float32).cpu().numpy()))
-    return found
+            observed |= kinds.keys()
+        for name, tensor in kinds.items():
+            dates = series.setdefault(name, [])
+            values_M = tensor.to(torch.float32).cpu().numpy()
+            columns.append(Column(name, acquisition.day_of_year, len(dates), values_M))
+            dates.append(values_M)
+    for name, dates in series.items():
+        if name in observed and len(dates) > 1:
+            columns += order_free(name, np.stack(dates))
+    return columns
+
+
+def order_free(name: tuple[str, str], values_TM: Floats) -> list[Column]:
+    """Return statistics of a series over its dates that do not depend on their order."""
+    sensor, channel = name
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # positions without any value stay NaN
+        statistics = {
+            "mean": np.nanmean(values_TM, axis=0),
+            "deviation": np.nanstd(values_TM, axis=0),
+            "least": np.nanmin(values_TM, axis=0),
+            "most": np.nanmax(values_TM, axis=0),
+        }
+    return [Column((sensor, f"{channel} {kind} of dates"), None, 0, values) for kind, values in statistics.items()]
 
 
 def looked_up(values: Tensor, site_M: Tensor) -> Tensor:
-    """Return the value at each site, NaN where the site is −1: nothing was seen."""
+    """Return the value at each site, NaN where the site is −1: nothing was observed."""
     if not len(values):
         return torch.full((len(site_M),), torch.nan)
     return torch.where(site_M >= 0, values[site_M.clamp(min=0)], torch.nan)
 
 
-def around_sites(acquisition: Acquisition, site_M: Tensor) -> dict[str, Tensor]:
-    """Return features of the neighbourhood of each site by name, NaN where the site is −1: nothing was seen."""
-    seen_M = site_M >= 0
-    features = surroundings(acquisition, site_M[seen_M].numpy()) if bool(seen_M.any()) else {}
-    found = {name: torch.full((len(site_M),), torch.nan) for name in features}
+def around_sites(acquisition: Acquisition, site_M: Tensor, windows: Sequence[int]) -> dict[str, Tensor]:
+    """Return features of the neighbourhood of each site by name, NaN where the site is −1: nothing was observed."""
+    known_M = site_M >= 0
+    features = surroundings(acquisition, site_M[known_M].numpy(), windows) if bool(known_M.any()) else {}
+    columns = {name: torch.full((len(site_M),), torch.nan) for name in features}
     for name, values in features.items():
-        found[name][seen_M] = torch.from_numpy(values).float()
-    return found
+        columns[name][known_M] = torch.from_numpy(values).float()
+    return columns
 
 
 def pooled(name: tuple[str, str], values: Tensor) -> dict[tuple[str, str], Tensor]:
-    """Return mean and spread of the values of a scene, in one row each; NaN where there is none."""
+    """Return mean and standard deviation of the values of a scene, in one row each; NaN where there is none."""
     sensor, own = name
     known = values[values.isfinite()].double()
-    spread = known.std(correction=0) if len(known) else known.mean()
-    numbers = {f"{own} mean": known.mean(), f"{own} spread": spread}
+    deviation = known.std(correction=0) if len(known) else known.mean()
+    numbers = {f"{own} mean": known.mean(), f"{own} deviation": deviation}
     return {(sensor, kind): number.reshape(1) for kind, number in numbers.items()}
 
 
-def some(dataset: Dataset, count: int, seed: int, limit: int | None = None) -> Iterator[Sample]:
-    """Yield samples of a dataset in order, asked at known positions only, of all together about ``count`` at most."""
+def known_samples(dataset: Dataset, count: int, seed: int, limit: int | None = None) -> Iterator[Sample]:
+    """Yield samples of a dataset in order with known queries only, of all together about ``count`` at most."""
     length = len(dataset) if limit is None else min(limit, len(dataset))
     order = torch.randperm(length, generator=generator(seed, "rival samples"))
-    most = min(count, most_samples(dataset, order[:LOOKED_AT].tolist()))
+    most = min(count, most_samples(dataset, order[:INSPECTED].tolist()))
     chosen = order[:most].sort().values.tolist()
     for index in chosen:  # in order: windows of a tile follow each other
         sample = dataset[index]
@@ -176,82 +205,148 @@ def most_samples(dataset: Dataset, numbers: Sequence[int]) -> int:
 
 
 class Baseline:
-    """A model of scikit-learn that answers as our models do: logarithms of probabilities, or quantities."""
+    """A model of scikit-learn that outputs logarithms of probabilities or values, as our models do.
 
-    def __init__(self, name: str, model: Any, task_spec: TaskSpec) -> None:
-        self.name, self.model, self.task_spec = name, model, task_spec
+    ``make`` returns an unfitted model for one of ``settings``; ``setting`` is the one that was chosen.
+    """
 
-    def fit(self, rows: Floats, target: NDArray[Any]) -> None:
-        """Fit on a row and a target per position."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a regression that has not quite converged is good enough to compare with
-            self.model.fit(rows, target)
+    def __init__(self, name: str, make: Callable[[float], Any], settings: Sequence[float], task_spec: TaskSpec) -> None:
+        self.name, self.make, self.settings, self.task_spec = name, make, settings, task_spec
+        self.model: Any = None
+        self.setting = settings[0]
+        self.val: float | None = None
+
+    def fit(
+        self,
+        rows: Floats,
+        target: NDArray[Any],
+        validation: tuple[Floats, NDArray[Any]] | None,
+        check: Callable[[], None],
+    ) -> None:
+        """Fit each setting and take the best on the validation rows; without these fit the first setting."""
+        best = -np.inf
+        for setting in self.settings if validation is not None else self.settings[:1]:
+            check()
+            model = self.make(setting)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a regression that has not quite converged is good enough to compare
+                model.fit(rows, target)
+            scores = {} if validation is None else scores_of(model, *validation, self.task_spec)
+            if self.model is None or merit(scores, self.task_spec) > best:
+                self.model, self.setting = model, setting
+                if scores:
+                    best, self.val = merit(scores, self.task_spec), float(scores[main_score(self.task_spec)])
 
     def outputs(self, rows: Floats) -> Tensor:
-        """Return the answers (M, outputs)."""
-        if self.task_spec.regression:
-            return torch.from_numpy(np.asarray(self.model.predict(rows), dtype=np.float32)[:, None])
-        found = torch.zeros(len(rows), max(2, self.task_spec.num_outputs))
-        found[:, torch.from_numpy(self.model.classes_)] = torch.from_numpy(self.model.predict_proba(rows)).float()
-        return log_probabilities(found)
+        """Return the outputs (M, outputs) of the chosen model."""
+        return outputs_of(self.model, rows, self.task_spec)
+
+
+def outputs_of(model: Any, rows: Floats, task_spec: TaskSpec) -> Tensor:
+    """Return the outputs (M, outputs) of a model of scikit-learn: values, or logarithms of probabilities."""
+    if task_spec.regression:
+        return torch.from_numpy(np.asarray(model.predict(rows), dtype=np.float32)[:, None])
+    shares = torch.zeros(len(rows), max(2, task_spec.num_outputs))
+    shares[:, torch.from_numpy(model.classes_)] = torch.from_numpy(model.predict_proba(rows)).float()
+    return log_probabilities(shares)
+
+
+def scores_of(model: Any, rows: Floats, target: NDArray[Any], task_spec: TaskSpec) -> dict[str, Any]:
+    """Return the scores of a fitted model on these rows."""
+    scores = Scores(task_spec, everywhere=False)
+    outputs, labels = outputs_of(model, rows, task_spec), torch.from_numpy(target)
+    scores.update(outputs, labels, *loss_sum(outputs, labels, task_spec))
+    return scores.compute()
 
 
 def candidates(task_spec: TaskSpec, rows: int, columns: int, seed: int) -> list[Baseline]:
-    """Return the rivals, not fitted yet; they use one thread."""
-    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-    from sklearn.linear_model import LogisticRegression, Ridge
+    """Return the baselines, not fitted yet."""
+    from sklearn import dummy, ensemble, linear_model
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    how: dict[str, Any] = {"n_jobs": 1, "random_state": seed, "max_samples": min(rows, TREE_ROWS)}
     usual = columns / 3 if task_spec.regression else columns**0.5
-    how["max_features"] = max(1, min(TRIED, round(usual)))
+    tried = max(1, min(MOST_TRIED, round(usual)))
+    forest_of = ensemble.RandomForestRegressor if task_spec.regression else ensemble.RandomForestClassifier
     if task_spec.regression:
-        forest, linear = RandomForestRegressor(TREES, min_samples_leaf=5, **how), Ridge()
+        boosting_of, constant = ensemble.HistGradientBoostingRegressor, dummy.DummyRegressor()
     else:
-        forest, linear = RandomForestClassifier(TREES, **how), LogisticRegression(max_iter=ITERATIONS)
-    regression = make_pipeline(StandardScaler(), linear)
-    name = "linear regression" if task_spec.regression else "logistic regression"
-    return [Baseline("random forest", forest, task_spec), Baseline(name, regression, task_spec)]
+        boosting_of, constant = ensemble.HistGradientBoostingClassifier, dummy.DummyClassifier(strategy="prior")
+    rounds = max(20, ROUNDS // max(2, task_spec.num_outputs))
+
+    def forest(leaf: float) -> Any:
+        how = {"n_jobs": 1, "random_state": seed, "max_samples": min(rows, TREE_ROWS), "max_features": tried}
+        return forest_of(TREES, min_samples_leaf=int(leaf), **how)
+
+    def boosting(leaves: float) -> Any:
+        return boosting_of(max_iter=rounds, max_leaf_nodes=int(leaves), early_stopping=False, random_state=seed)
+
+    def regression(strength: float) -> Any:
+        ridge = linear_model.Ridge(strength)
+        last = ridge if task_spec.regression else linear_model.LogisticRegression(C=1 / strength, max_iter=ITERATIONS)
+        return make_pipeline(StandardScaler(), last)
+
+    return [
+        Baseline("random forest", forest, LEAVES, task_spec),
+        Baseline("gradient boosting", boosting, BOOSTED_LEAVES, task_spec),
+        Baseline(f"{'linear' if task_spec.regression else 'logistic'} regression", regression, STRENGTHS, task_spec),
+        Baseline("constant", lambda _: constant, (0.0,), task_spec),
+    ]
 
 
 class Baselines:
-    """The rivals, fitted on the positions of a training split."""
+    """The baselines, fitted on positions of a training split; ``val`` chooses their settings, ``only`` names some."""
 
     def __init__(
-        self, task_spec: TaskSpec, train: Dataset, seed: int = 0, over: Callable[[], bool] = lambda: False
+        self,
+        task_spec: TaskSpec,
+        train: Dataset,
+        seed: int = 0,
+        over: Callable[[], bool] = lambda: False,
+        val: Dataset | None = None,
+        only: Collection[str] | None = None,
     ) -> None:
-        """Fit them; an error says so if the time for that, or later for their scores, is ``over``."""
+        """Fit them; an error is raised if the time for that, or later for their scores, is ``over``."""
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
         began = time.monotonic()
         self.task_spec, self.seed, self.over = task_spec, seed, over
-        columns = len(next(self._described(some(train, 1, seed)), (None, []))[1])
-        self.most_rows = min(FITTED, NUMBERS // max(1, columns))
-        samples = list(self._described(some(train, self.most_rows, seed)))
-        if not samples:
-            raise AtomizerError("no position of the training data has a known answer")
+        first = next(known_samples(train, 1, seed), None)
+        if first is None:
+            raise AtomizerError("no position of the training data has a known target")
+        self.windows = WINDOWS if len(first.atoms) <= FEW_DATES else WINDOWS[1:2]
+        self.most_rows = min(FITTED, NUMBERS // max(1, len(columns_of(first, self.windows))))
+        samples = list(self._described(known_samples(train, self.most_rows, seed)))
         self.table = Table.over([columns for _, columns in samples])
-        rows = np.concatenate([self.table.rows(columns) for _, columns in samples])
-        target = np.concatenate([sample.target.reshape(-1).numpy() for sample, _ in samples])
+        rows, target = self._rows(samples)
         if not task_spec.regression and len(np.unique(target)) < 2:
             raise AtomizerError("there is only one class in the training data")
         self.fitted_on = len(rows)
-        self.models = candidates(task_spec, len(rows), rows.shape[1], seed)
-        for baseline in self.models:
-            self._check_time()
-            baseline.fit(rows, target)
+        held_out = [] if val is None else list(self._described(known_samples(val, self.most_rows, seed)))
+        validation = self._rows(held_out) if held_out else None
+        models = candidates(task_spec, len(rows), rows.shape[1], seed)
+        self.models = [baseline for baseline in models if only is None or baseline.name in only]
+        with threadpool_limits(1):
+            for baseline in self.models:
+                baseline.fit(rows, target, validation, self._check_time)
+        self.settings = {baseline.name: baseline.setting for baseline in self.models}
         self.seconds = round(time.monotonic() - began, 1)
 
     def score(self, dataset: Dataset, limit: int | None = None) -> dict[str, dict[str, Any]]:
-        """Return the scores of each rival by name, on at most ``limit`` samples of a dataset."""
+        """Return the scores of each baseline by name, on at most ``limit`` samples of a dataset."""
         scores = {baseline.name: Scores(self.task_spec, everywhere=False) for baseline in self.models}
         adding = {name: Scoring(self.task_spec, own) for name, own in scores.items()}
-        for sample, columns in self._described(some(dataset, SCORED * self.most_rows, self.seed, limit)):
+        for sample, columns in self._described(known_samples(dataset, SCORED * self.most_rows, self.seed, limit)):
             rows = self.table.rows(columns)
             for baseline in self.models:
                 adding[baseline.name].add([sample], baseline.outputs(rows))
-        for each in adding.values():
-            each.finish()
+        for scoring in adding.values():
+            scoring.finish()
         return {name: own.compute() for name, own in scores.items()}
+
+    def _rows(self, samples: Sequence[tuple[Sample, list[Column]]]) -> Rows:
+        rows = np.concatenate([self.table.rows(columns) for _, columns in samples])
+        return rows, np.concatenate([sample.target.reshape(-1).numpy() for sample, _ in samples])
 
     def _check_time(self) -> None:
         if self.over():
@@ -261,6 +356,6 @@ class Baselines:
         """Yield each sample without its atoms, which are no longer needed, with what was observed."""
         for sample in samples:
             self._check_time()
-            columns = columns_of(sample)
+            columns = columns_of(sample, self.windows)
             if columns:
                 yield replace(sample, atoms=type(sample.atoms)(())), columns

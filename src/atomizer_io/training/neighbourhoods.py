@@ -1,9 +1,11 @@
-"""Features of what lies around a site, for tabular baselines: the shape of a point's surroundings, windows of pixels.
+"""Features of the neighbourhood of a site, for tabular baselines: PCA features of points, statistics of pixel windows.
 
-Shapes: P sites of an acquisition, M of them that are described, C channels, K neighbours.
+Shapes: P sites of an acquisition, M of them that are described, K neighbours.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +14,10 @@ from atomizer_io.data.acquisition import Acquisition
 from atomizer_io.io.point_atoms import one_per_cube
 
 RADII_M = (1.0, 2.0)  # of the neighbourhoods of points
-WINDOWS = (7,)  # sides of the windows of pixels
+WINDOWS = (3, 7, 15)  # sides of the windows of pixels
 FINENESS = 5  # cubes along a radius, one point in each: dense point clouds cost no more than sparse ones
 NEIGHBOURS = 96  # points of a neighbourhood at most, the nearest
-CHUNK, WINDOW_CHUNK = 1 << 14, 1 << 12  # points, pixels that are described at once
+CHUNK = 1 << 14  # points that are described at once
 SHAPES = ("linearity", "planarity", "scattering", "verticality")
 HEIGHTS = ("height deviation", "height above lowest", "height below highest")
 
@@ -23,31 +25,47 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def surroundings(acquisition: Acquisition, site_M: Ints) -> dict[str, Floats]:
-    """Return features (M,) by name of what lies around sites of an acquisition; NaN where too little does.
+def surroundings(acquisition: Acquisition, site_M: Ints, windows: Sequence[int] = WINDOWS) -> dict[str, Floats]:
+    """Return features (M,) of the neighbourhood of sites of an acquisition by name; NaN where too little is there.
 
-    A single site, and points without a height, have none.
+    ``windows`` are the sides of windows of pixels. A single site, and points without a height, have no neighbourhood.
     """
-    found, heights = dict[str, Floats](), acquisition.heights_m
+    heights = acquisition.heights_m
     if heights is not None:
         xyz = np.column_stack([acquisition.positions.numpy(), heights.double().numpy()])
-        for radius_m in RADII_M:
-            found |= {f"{name} within {radius_m:g} m": values for name, values in around(xyz, site_M, radius_m).items()}
+        by_size = {f"within {radius_m:g} m": around(xyz, site_M, radius_m) for radius_m in RADII_M}
     elif len(acquisition.positions) > 1 and min(acquisition.footprint_m or (0.0, 0.0)) > 0:
-        for side in WINDOWS:
-            found |= {f"{name} {side}×{side}": values for name, values in in_window(acquisition, site_M, side).items()}
-    return found
+        by_size = {f"{side}×{side}": in_window(acquisition, site_M, side) for side in windows}
+    else:
+        return {}
+    return {f"{name} {size}": values for size, features in by_size.items() for name, values in features.items()}
 
 
 def in_window(acquisition: Acquisition, site_M: Ints, side: int) -> dict[str, Floats]:
-    """Return mean and standard deviation (M,) of every channel in the window around the pixels ``site_M``."""
-    pixels = Window(acquisition.positions.numpy(), acquisition.footprint_m or (1.0, 1.0), side)
-    values = acquisition.observed().double().numpy()
-    parts = [pixels.statistics(values, part) for part in np.array_split(site_M, len(site_M) // WINDOW_CHUNK + 1)]
-    mean, deviation = (np.concatenate(each) for each in zip(*parts, strict=True))
-    names = [channel.name for channel in acquisition.channels]
-    found = {f"{name} mean": column for name, column in zip(names, mean.T, strict=True)}
-    return found | {f"{name} deviation": column for name, column in zip(names, deviation.T, strict=True)}
+    """Return mean and standard deviation (M,) of every channel over the known pixels of the window around a pixel."""
+    from scipy.ndimage import uniform_filter
+
+    positions = acquisition.positions.numpy()
+    pixel_m = acquisition.footprint_m or (1.0, 1.0)
+    column, row = np.round((positions - positions.min(axis=0)) / pixel_m).astype(np.int64).T
+
+    def window_sum(values: Floats) -> Floats:
+        grid = np.zeros((row.max() + 1, column.max() + 1))
+        grid[row, column] = values
+        sums: Floats = uniform_filter(grid, side, mode="constant")[row[site_M], column[site_M]] * side**2
+        return sums
+
+    features: dict[str, Floats] = {}
+    for channel, values in zip(acquisition.channels, acquisition.observed().double().numpy().T, strict=True):
+        known = np.isfinite(values)
+        level = values[known].mean() if known.any() else 0.0
+        offsets = np.where(known, values - level, 0.0)
+        count = np.rint(window_sum(known.astype(np.float64)))
+        count = np.where(count > 0, count, np.nan)
+        mean = window_sum(offsets) / count
+        features[f"{channel.name} mean"] = mean + level
+        features[f"{channel.name} deviation"] = np.sqrt(np.maximum(window_sum(offsets**2) / count - mean**2, 0))
+    return features
 
 
 def around(xyz: Floats, site_M: Ints, radius_m: float) -> dict[str, Floats]:
@@ -74,7 +92,7 @@ class Sphere:
         self.tree = cKDTree(self.points)
 
     def shape(self, where: Floats) -> Floats:
-        """Return linearity, planarity, scattering and verticality (M, 4) by the eigenvalues of the covariance."""
+        """Return linearity, planarity, scattering and verticality (M, 4): PCA features of the covariance."""
         k = min(NEIGHBOURS, len(self.points))
         index = self.tree.query(where, k, distance_upper_bound=self.radius_m)[1].reshape(len(where), k)
         here = (index < len(self.points))[..., None]
@@ -106,7 +124,7 @@ class Columns:
         self.level = z.mean()
         sums = [np.add.reduceat((z - self.level) ** power, first) for power in (1, 2)]
         extremes = [kind.reduceat(z, first) for kind in (np.minimum, np.maximum)]
-        empty = [[0.0, 0.0, 0.0, np.inf, -np.inf]]  # stands for neighbours that there are not
+        empty = [[0.0, 0.0, 0.0, np.inf, -np.inf]]  # stands for absent neighbours
         self.table = np.concatenate([np.column_stack([count, *sums, *extremes]), empty])
         self.tree = cKDTree((cells + 0.5) * side)
 
@@ -114,29 +132,7 @@ class Columns:
         """Return the deviation of heights around, and the height above the lowest and below the highest (M, 3)."""
         k = min(16, len(self.table) - 1)
         index = self.tree.query(where[:, :2], k, distance_upper_bound=self.radius_m)[1].reshape(len(where), k)
-        count, total, squares, low, high = np.moveaxis(self.table[index], -1, 0)
+        count, total, total_of_powers, low, high = np.moveaxis(self.table[index], -1, 0)
         mean = total.sum(axis=1) / count.sum(axis=1)
-        deviation = np.sqrt(np.maximum(squares.sum(axis=1) / count.sum(axis=1) - mean**2, 0))
+        deviation = np.sqrt(np.maximum(total_of_powers.sum(axis=1) / count.sum(axis=1) - mean**2, 0))
         return np.column_stack([deviation, where[:, 2] - low.min(axis=1), high.max(axis=1) - where[:, 2]])
-
-
-class Window:
-    """The pixels of a grid of ``pixel_m`` that lie around others, at most half of ``side`` pixels away on each axis."""
-
-    def __init__(self, positions: Floats, pixel_m: tuple[float, float], side: int) -> None:
-        reach = side // 2
-        self.column, self.row = np.round((positions - positions.min(axis=0)) / pixel_m).astype(np.int64).T + reach
-        self.site = np.full((self.row.max() + reach + 1, self.column.max() + reach + 1), -1)  # −1 also all around
-        self.site[self.row, self.column] = np.arange(len(positions))
-        self.steps = np.arange(-reach, reach + 1)
-
-    def statistics(self, values: Floats, site_M: Ints) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation (M, C) of the pixels around that have a value (P, C), not NaN."""
-        row, column = self.row[site_M][:, None] + self.steps, self.column[site_M][:, None] + self.steps
-        near = self.site[row[:, :, None], column[:, None, :]].reshape(len(site_M), -1)
-        found = values[near]
-        here = np.isfinite(found) & (near >= 0)[..., None]
-        count = np.where(here.any(axis=1), here.sum(axis=1), np.nan)
-        mean = np.where(here, found, 0.0).sum(axis=1) / count
-        squares = np.where(here, found - mean[:, None], 0.0) ** 2
-        return mean, np.sqrt(squares.sum(axis=1) / count)

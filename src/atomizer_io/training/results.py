@@ -189,10 +189,11 @@ def compare(
 
     limits = {"val": run.training.validation_samples, "test": None}
     try:
-        baselines = Baselines(task_spec, open_split(run, "train"), run.seed, over)
+        val = None if run.data.val is None else open_split(run, "val").for_evaluation()
+        baselines = Baselines(task_spec, open_split(run, "train"), run.seed, over, val)
         by_use = {use: baselines.score(open_split(run, use).for_evaluation(), limits[use]) for use in scores}
     except AtomizerError as error:  # the run itself is complete
-        print(f"note: no forest or regression to compare with: {error}")
+        print(f"note: no baselines to compare with: {error}")
         return None
     name = main_score(task_spec)
     fitted_on = "positions and what lies around them" if task_spec.dense else "means and standard deviations of scenes"
@@ -204,7 +205,8 @@ def compare(
         )
     if (text := lost(scores, by_use, task_spec)) is not None:
         print(text)
-    return {"fitted_on": baselines.fitted_on, "seconds": baselines.seconds, "scores": by_use}
+    own = {"fitted_on": baselines.fitted_on, "seconds": baselines.seconds, "settings": baselines.settings}
+    return {**own, "scores": by_use}
 
 
 def lost(scores: dict[str, Any], baselines: dict[str, dict[str, dict[str, Any]]], task_spec: TaskSpec) -> str | None:

@@ -11,11 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from atomizer_io.data.sample import Sample
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.registry import create
 from atomizer_io.models.registry import load_model
+from atomizer_io.training.baselines import Baselines
+from atomizer_io.training.draws import generator
 from atomizer_io.training.evaluate import evaluate, score
-from atomizer_lab.lidar.forest import forest
+from atomizer_io.training.point_augmentation import only_points
 from atomizer_lab.lidar.tiles import (
     CLASSES,
     DISTURBANCES,
@@ -30,6 +36,8 @@ from atomizer_lab.lidar.tiles import (
 from atomizer_lab.paper.trainings import Trained, alone, find, trained
 
 PLAIN = "undisturbed"
+FOREST = "random forest"
+DENSITIES = (1.0, 1 / 2, 1 / 10, 1 / 50)  # of the forest that is fitted on thinned tiles
 LAST = "last"  # one tile is too little to choose a step by
 PHOTO_CHANNELS = ("all", "lidar-only", "aerial-only")
 OPTIONS: dict[str, Any] = {"classes": CLASSES, "other": OTHER, "ignore": list(IGNORED), "colour": False}
@@ -71,7 +79,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no class weights": {"training.class_weights": "none"},
     "queries drawn by class": {"training.class_weights": "none", "training.query_sampling": "classes"},
 }
-# its queries see the point that they ask about, as those of Atomizer-IO do
+# its queries see their point, as those of Atomizer-IO do
 PERCEIVER: dict[str, Any] = {
     "model": {
         "preset": "perceiver_io_small",
@@ -87,8 +95,8 @@ def staged_tests(data: Path, work: Path, names: Sequence[str]) -> tuple[Path, di
     with alone(place):
         plain = stage(tiles, place)
         others = stage_others(tiles, place) if set(names) & set(OTHERS) else {}
-        found = {name: disturbed(plain, place, name) for name in names if name in DISTURBANCES}
-    return plain, {name: {PLAIN: plain, **found, **others}[name] for name in names}
+        changed_tests = {name: disturbed(plain, place, name) for name in names if name in DISTURBANCES}
+    return plain, {name: {PLAIN: plain, **changed_tests, **others}[name] for name in names}
 
 
 def network(
@@ -127,7 +135,46 @@ def _label(document: Mapping[str, Any]) -> str:
 def forests(thinning: bool, tests: Sequence[str], data: str, work: str, results: str) -> dict[str, Any]:
     """Fit the forest, and return its scores on each of ``tests``."""
     plain, folders = staged_tests(Path(data), Path(work), tests)
-    return forest(str(plain), {name: str(folder) for name, folder in folders.items()}, thinning=thinning)
+    return forest(plain, folders, thinning=thinning)
+
+
+def forest(plain: Path, tests: Mapping[str, Path], thinning: bool = False) -> dict[str, Any]:
+    """Fit a random forest on the training tiles, choose its leaves on the validation tile, score it on ``tests``.
+
+    With ``thinning`` the forest also learns from thinned copies of the training tiles, as much from each density.
+    """
+    train, val = (create("las-folder", plain, use, **OPTIONS) for use in ("train", "val"))
+    task_spec = TaskSpec(task=train.info.task, num_outputs=train.info.num_outputs, class_names=train.info.classes)
+    samples: Any = Thinned(train) if thinning else train
+    baselines = Baselines(task_spec, samples, val=val.for_evaluation(), only=(FOREST,))
+    (fitted,) = baselines.models
+    scores = {
+        name: baselines.score(create("las-folder", root, "test", **OPTIONS).for_evaluation())[FOREST]
+        for name, root in tests.items()
+    }
+    return {"leaf": fitted.setting, "val": fitted.val, "scores": scores}
+
+
+class Thinned:
+    """Each sample of a dataset at every density of :data:`DENSITIES`, with the points drawn at random."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset) * len(DENSITIES)
+
+    def __getitem__(self, index: int) -> Any:
+        number, thinner = divmod(index, len(DENSITIES))
+        sample = self.dataset[number]
+        if not thinner or not isinstance(sample, Sample):
+            return sample
+        random = generator(number, thinner)
+        kept = {
+            position: torch.rand(len(part.positions), generator=random) < DENSITIES[thinner]
+            for position, part in enumerate(sample.atoms)
+        }
+        return only_points(sample, kept)
 
 
 def fused(steps: int, seed: int, data: str, work: str, results: str) -> dict[str, Any]:
@@ -147,19 +194,19 @@ def fused(steps: int, seed: int, data: str, work: str, results: str) -> dict[str
         "seed": seed,
     }
     done = trained(changed(RECIPE, changes), "lidar-hd-photo", str(root), work, results)
-    found = evaluate(done.run, done.model, channels=PHOTO_CHANNELS)
-    return {"scores": found["scores"], **done.cost}
+    result = evaluate(done.run, done.model, channels=PHOTO_CHANNELS)
+    return {"scores": result["scores"], **done.cost}
 
 
 def changed(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of nested settings with some of them, named ``group.group.key``, set."""
-    found: dict[str, Any] = {
+    copy: dict[str, Any] = {
         name: changed(value, {}) if isinstance(value, Mapping) else value for name, value in document.items()
     }
     for name, value in changes.items():
         *groups, last = name.split(".")
-        place = found
+        settings = copy
         for group in groups:
-            place = place.setdefault(group, {})
-        place[last] = value
-    return found
+            settings = settings.setdefault(group, {})
+        settings[last] = value
+    return copy

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from atomizer_io.errors import DataError
 
@@ -33,7 +32,7 @@ Disturbance = Callable[[Any, np.random.Generator], Any]
 
 
 def stage(tiles: Path, folder: Path) -> Path:
-    """Copy the tiles to ``folder/plain/{train,val,test}``, as a folder of clouds has them; return ``folder/plain``."""
+    """Copy the tiles to ``folder/plain/{train,val,test}``, a folder of LAZ files; return ``folder/plain``."""
     for split, names in SPLITS.items():
         for name in names:
             source, target = tiles / NAME.format(name), folder / "plain" / split / NAME.format(name)
@@ -48,16 +47,16 @@ def stage(tiles: Path, folder: Path) -> Path:
 
 
 def stage_others(tiles: Path, folder: Path) -> dict[str, Path]:
-    """Copy clouds of other places to ``folder/NAME/test``; return the folders by name."""
-    found = {}
+    """Copy point clouds of other regions to ``folder/NAME/test``; return the folders by name."""
+    folders = {}
     for name, file in OTHERS.items():
         source, place = tiles.parent / file, folder / plain_name(name)
         if not source.is_file():
-            raise DataError(source, "no such file: a cloud of this experiment")
+            raise DataError(source, "no such file: a point cloud of this experiment")
         (place / "test").mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, place / "test" / file)
-        found[name] = place
-    return found
+        folders[name] = place
+    return folders
 
 
 def plain_name(name: str) -> str:
@@ -154,7 +153,7 @@ DISTURBANCES: dict[str, Disturbance] = {
 
 
 def disturbed(plain: Path, folder: Path, name: str) -> Path:
-    """Write the test tile, disturbed as ``name`` says, to ``folder/NAME/test``; return ``folder/NAME``."""
+    """Write the test tile, with the disturbance ``name``, to ``folder/NAME/test``; return ``folder/NAME``."""
     import laspy
 
     place = folder / plain_name(name)
@@ -168,17 +167,6 @@ def disturbed(plain: Path, folder: Path, name: str) -> Path:
             points.write(stream, do_compress=True, laz_backend=laspy.LazBackend.Lazrs)
         part.rename(target)
     return place
-
-
-def labels(codes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the class of each code: ground, vegetation, building, other; −1 for noise."""
-    names = class_names()
-    table = np.full(256, names.index(OTHER))
-    table[list(IGNORED)] = -1
-    for code, name in CLASSES.items():
-        table[code] = names.index(name)
-    found: NDArray[np.int64] = table[np.asarray(codes)]
-    return found
 
 
 def class_names() -> list[str]:

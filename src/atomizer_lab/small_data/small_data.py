@@ -1,7 +1,7 @@
 """Seven small tasks on real data, each with the one recipe, beside a forest and a regression; and missing channels.
 
-The answer to two questions: is a network that was trained for minutes better than what one would do without it, and
-does one network serve every set of channels or dates where forests have to be fitted for each.
+Two questions: is a network that was trained for minutes better than simple baselines, and does one network serve every
+set of channels or dates, where forests have to be fitted for each.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from atomizer_io.training.evaluate import evaluate, score
 from atomizer_io.training.run import train
 from atomizer_io.training.splits import open_split
 from atomizer_lab.matrix import Task, recorded, run_all
+from atomizer_lab.small_data.baselines import forests_by_channels, forests_by_dates, tabular_baselines, then
 from atomizer_lab.small_data.dates import OnlySteps, subsets, time_steps
-from atomizer_lab.small_data.rivals import forests_by_channels, forests_by_dates, rivals
 from atomizer_lab.small_data.staging import staged
 from atomizer_lab.small_data.tasks import FLOODS, RONDONIA, SETTINGS, TASKS, SmallTask, merged
 
 CHANNELS, DATES = f"{FLOODS.name}-channels", f"{RONDONIA.name}-dates"
 NAMES = (*TASKS, CHANNELS, DATES)
 COUNTS, DRAWS = (6, 3, 1), 3  # dates at test, and how often they are drawn
-CHANNEL_DRAWS: dict[str, dict[str, Any]] = {
+DROPOUT: dict[str, dict[str, Any]] = {
     CHANNELS: {"training": {"channel_dropout": {"scheme": "groups", "alone": 0.3}}},
     DATES: {"training": {"channel_dropout": {"dates": 0.7, "alone": 0.3}}},
 }
@@ -49,7 +49,7 @@ def small_data(
 ) -> dict[str, Any]:
     """Run the tasks named in ``only`` on the data in ``source``; return the results by the names of runs.
 
-    ``training`` says how long a network is trained: its ``max_time``, or its ``max_steps``. ``changes`` are settings
+    ``training`` is the length of a training: its ``max_time``, or its ``max_steps``. ``changes`` are settings
     (``key=value``) of all networks that differ from the recipe.
     """
     tasks = []
@@ -70,30 +70,30 @@ def small_data(
 
 
 def runs_of(name: str, task: SmallTask, documents: Mapping[int, dict[str, Any]], work: Path) -> list[Task]:
-    """Return the runs of a line of the result: the network with each seed, and its rivals."""
+    """Return the runs of a line of the result: the network with each seed, and its baselines."""
     data = next(iter(documents.values()))["data"]
-    fixed = {"document": {"data": data}, "metric": task.metric}  # rivals depend on no other settings
+    fixed = {"document": {"data": data}, "metric": task.metric}  # baselines depend on no other settings
     dates = {"counts": COUNTS, "draws": DRAWS}
     network: Callable[..., dict[str, Any]]
     if name == CHANNELS:
-        network, rival, more = network_by_channels, Task(f"{name}, {FOREST}", forests_by_channels, fixed, 10.0), {}
+        network, baseline, more = network_by_channels, Task(f"{name}, {FOREST}", forests_by_channels, fixed, 10.0), {}
     elif name == DATES:
         network, more = network_by_dates, dates
-        rival = Task(f"{name}, {FOREST}", forests_by_dates, {**fixed, **dates}, 30.0)
+        baseline = Task(f"{name}, {FOREST}", forests_by_dates, {**fixed, **dates}, 30.0)
     else:
-        network, more, rival = network_alone, {}, Task(f"{name}, {FOREST}", rivals, fixed, 5.0)
-    found = [rival]
+        network, more, baseline = network_alone, {}, Task(f"{name}, {FOREST}", tabular_baselines, fixed, 5.0)
+    tasks = [baseline]
     for seed, plain in documents.items():
-        document = merged(plain, CHANNEL_DRAWS.get(name, {}))
+        document = merged(plain, DROPOUT.get(name, {}))
         mark = zlib.crc32(repr(recorded(document)).encode())  # other settings train in another folder
         folder = work / "runs" / f"{name}-{seed}-{mark:08x}"
         arguments = {"document": document, "folder": str(folder), "metric": task.metric, **more}
-        found.append(Task(f"{name}, seed {seed}", network, arguments, 15.0))
-    return found
+        tasks.append(Task(f"{name}, seed {seed}", network, arguments, 15.0))
+    return tasks
 
 
 def trained(document: Mapping[str, Any], folder: str) -> tuple[Run, dict[str, Any]]:
-    """Return a run that was trained in ``folder`` and what it found; an interrupted training goes on."""
+    """Return a run that was trained in ``folder`` and its result; an interrupted training goes on."""
     place = Path(folder)
     run = parse({**document, "output": str(place.parent), "name": place.name})
     resume = (place / "state.safetensors").exists()
@@ -109,18 +109,18 @@ def network_alone(document: Mapping[str, Any], folder: str, metric: str) -> dict
 
 
 def network_by_channels(document: Mapping[str, Any], folder: str, metric: str) -> dict[str, Any]:
-    """Train once with draws of channels, and return the test score of each configuration of the paper's table."""
+    """Train once with channel dropout, and return the test score of each configuration of the paper's table."""
     run, result = trained(document, folder)
-    found = evaluate(run, Path(folder) / "best", channels=tuple(CONFIGURATIONS))["scores"]
-    return {**summary(result), "scores": {name: scores[metric] for name, scores in found.items()}}
+    by_channels = evaluate(run, Path(folder) / "best", channels=tuple(CONFIGURATIONS))["scores"]
+    return {**summary(result), "scores": {name: scores[metric] for name, scores in by_channels.items()}}
 
 
 def network_by_dates(
     document: Mapping[str, Any], folder: str, metric: str, counts: Sequence[int], draws: int
 ) -> dict[str, Any]:
-    """Train once with draws of dates, and return the mean test score with each number of dates, drawn as forests'."""
+    """Train once with dropout of dates; return the mean test score by the number of dates, drawn as for forests."""
     run, result = trained(document, folder)
-    model, found = load_model(Path(folder) / "best"), {}
+    model, by_count = load_model(Path(folder) / "best"), {}
     whole = open_split(run, "test")[0]
     assert isinstance(whole, Sample)
     steps = sorted(set(time_steps(whole.atoms)))
@@ -130,41 +130,36 @@ def network_by_dates(
             dataset = open_split(run, "test")
             dataset.transform = then(dataset.transform, OnlySteps(kept))
             scores.append(score(model, dataset, progress=False)[metric])
-        found[str(count)] = statistics.mean(scores)
-    return {**summary(result), "scores": found}
-
-
-def then(first: Callable[[Sample], Sample] | None, second: Callable[[Sample], Sample]) -> Callable[[Sample], Sample]:
-    """Return one change of samples after another."""
-    return second if first is None else lambda sample: second(first(sample))
+        by_count[str(count)] = statistics.mean(scores)
+    return {**summary(result), "scores": by_count}
 
 
 def summary(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what one wants to know of a training beside its scores."""
+    """Return the summary of a training beside its scores."""
     return {key: result[key] for key in ("best", "steps", "seconds", "ended_by", "curve")}
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Return the results as text: each task with its metric, the network (mean ± spread of the seeds) and the rivals.
+    """Return the results as text: each task with its metric, the network (mean ± std of the seeds) and the baselines.
 
     Below are the networks and forests with fewer channels or dates.
     """
     lines = [f"{'task':18} {'metric':10} {'Atomizer-IO':>16} {'forest':>8} {'regression':>10} {'constant':>9}"]
     for name, task in TASKS.items():
-        if (rival := results.get(f"{name}, {FOREST}")) is None:
+        if (baseline := results.get(f"{name}, {FOREST}")) is None:
             continue
         own = mean_and_std([run[task.metric] for run in seeds_of(results, name)])
-        simple = f"{rival['forest'][task.metric]:8.3f} {rival['regression'][task.metric]:10.3f}"
-        lines.append(f"{name:18} {task.metric:10} {own:>16} {simple} {rival['constant']:9.3f}")
+        simple = f"{baseline['forest'][task.metric]:8.3f} {baseline['regression'][task.metric]:10.3f}"
+        lines.append(f"{name:18} {task.metric:10} {own:>16} {simple} {baseline['constant']:9.3f}")
     for name, title in ((CHANNELS, "channels at test"), (DATES, "dates at test")):
-        if (rival := results.get(f"{name}, {FOREST}")) is None:
+        if (baseline := results.get(f"{name}, {FOREST}")) is None:
             continue
         lines += ["", f"{name}: one network, forests fitted for each", f"{title:18} {'Atomizer-IO':>16} {'forest':>8}"]
         runs = [run["scores"] for run in seeds_of(results, name)]
-        for kind, simple in rival["scores"].items():
+        for kind, simple in baseline["scores"].items():
             lines.append(f"{kind:18} {mean_and_std([run[kind] for run in runs]):>16} {simple:8.3f}")
         means = [statistics.mean(run.values()) for run in runs]
-        lines.append(f"{'mean':18} {mean_and_std(means):>16} {statistics.mean(rival['scores'].values()):8.3f}")
+        lines.append(f"{'mean':18} {mean_and_std(means):>16} {statistics.mean(baseline['scores'].values()):8.3f}")
     return "\n".join(lines)
 
 

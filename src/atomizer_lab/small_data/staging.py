@@ -25,7 +25,7 @@ ENMAP = {
     "val": ("128_96", "64_0"),
     "test": ("96_0", "96_128", "160_64"),
 }
-ENMAP_FRAME_PX = 2  # along the sides of tiles that are not for training, where no answer counts
+ENMAP_FRAME_PX = 2  # along the sides of tiles that are not for training, where no label counts
 SITE = "433D_629L_3_1"
 SITE_PARTS = {"s1": "S1RTC", "s2": "S2L2A", "dem": "DEM"}
 PATCHES, PATCH_LABELS = "s2_20m_patches_A.tif", "s2_labels_A.tif"
@@ -160,7 +160,7 @@ def west_to_east(width: int, train: int, val: int) -> dict[str, list[float]]:
 
 def north_to_south(height: int, train: int, val: int) -> dict[str, list[float]]:
     """Return the parts of a scene of ``height`` pixels: rows up to ``train``, up to ``val``, and the rest."""
-    columns = west_to_east(height, train, val)  # turned by a quarter: a share from the west is one from the north
+    columns = west_to_east(height, train, val)  # rotated by a quarter: a share from the west is one from the north
     return {use: [0.0, 1 - last, 1.0, 1 - first] for use, (first, _, last, _) in columns.items()}
 
 

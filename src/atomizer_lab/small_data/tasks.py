@@ -17,8 +17,7 @@ from atomizer_lab.small_data.staging import (
     west_to_east,
 )
 
-# Nothing of how a network is trained is said here, so it is what `atomizer train` does by itself; what is said
-# concerns the machine: one thread, and no time for pictures.
+# The training has the defaults of `atomizer train`; these settings only concern the machine: one thread, no figures.
 SETTINGS: dict[str, Any] = {
     "data": {"workers": 0},
     "model": {"preset": "atomizer_io_tiny"},
@@ -30,7 +29,7 @@ SETTINGS: dict[str, Any] = {
 class SmallTask:
     """One task: ``data`` are the settings of its dataset, ``metric`` the score by which it is judged.
 
-    ``series`` says that there are several dates, for models that have to be told.
+    ``series``: there are several dates, which some models need to know.
     """
 
     name: str
@@ -40,18 +39,18 @@ class SmallTask:
     series: bool = False
 
     def document(self, root: str, seed: int, **training: Any) -> dict[str, Any]:
-        """Return the settings of a run on the staged folder ``root``; ``training`` says how long it takes."""
+        """Return the settings of a run on the staged folder ``root``; ``training`` is its length."""
         own: dict[str, Any] = {"data": {"root": root, **self.data}, "training": training, "seed": seed}
         return merged(SETTINGS, own)
 
 
-def merged(document: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with those of ``other`` added or put in their place."""
-    found = {key: merged(value, {}) if isinstance(value, Mapping) else value for key, value in document.items()}
-    for key, value in other.items():
-        own = found.get(key)
-        found[key] = merged(own, value) if isinstance(own, Mapping) and isinstance(value, Mapping) else value
-    return found
+def merged(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with ``changes`` added or put in their place."""
+    values = {key: merged(value, {}) if isinstance(value, Mapping) else value for key, value in document.items()}
+    for key, value in changes.items():
+        own = values.get(key)
+        values[key] = merged(own, value) if isinstance(own, Mapping) and isinstance(value, Mapping) else value
+    return values
 
 
 FLOODS = SmallTask(
