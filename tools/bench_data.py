@@ -29,7 +29,7 @@ from atomizer_io.io.raster_files import open_raster
 from atomizer_io.machine import machine
 from atomizer_io.texts import write_output
 
-RASTERS, CLOUDS = (".tif", ".tiff", ".png", ".jp2"), (".las", ".laz")
+RASTERS, POINT_CLOUDS = (".tif", ".tiff", ".png", ".jp2"), (".las", ".laz")
 ITEMS = 8  # different samples that a repeat reads
 # what synthetic files of the real size are written with
 SYNTHETIC: dict[str, dict[str, int]] = {
@@ -140,11 +140,11 @@ def read_plainly(paths: Sequence[Path]) -> list[NDArray[Any]]:
         suffix = path.suffix.lower()
         if suffix in RASTERS:
             arrays.append(_raster(path))
-        elif suffix in CLOUDS:
+        elif suffix in POINT_CLOUDS:
             import laspy
 
-            cloud = laspy.read(path)
-            arrays += [cloud.xyz, np.asarray(cloud.classification)]
+            points = laspy.read(path)
+            arrays += [points.xyz, np.asarray(points.classification)]
         elif suffix == ".npy":
             arrays.append(np.load(path, allow_pickle=False))
         elif suffix in (".hdf5", ".h5"):

@@ -33,8 +33,8 @@ Run = Callable[..., dict[str, Any]]
 class Task:
     """One run: ``run(**arguments)``, a function that another process can import, with arguments that JSON can hold.
 
-    ``places`` are further arguments that say only where things lie: they are not kept with the result, and another
-    place is not another run. ``minutes`` is how long it takes, as far as one knows: long ones begin first, and the
+    ``folders`` are further arguments that are only folders: they are not kept with the result, and another
+    folder is not another run. ``minutes`` is how long it takes, as far as one knows: long ones begin first, and the
     time left is estimated from it.
     """
 
@@ -42,12 +42,12 @@ class Task:
     run: Run
     arguments: Mapping[str, Any] = field(default_factory=dict)
     minutes: float = 1.0
-    places: Mapping[str, str] = field(default_factory=dict)
+    folders: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def all_arguments(self) -> dict[str, Any]:
         """Everything that ``run`` is called with."""
-        return {**self.arguments, **self.places}
+        return {**self.arguments, **self.folders}
 
 
 About = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # what a file holds beside the runs, from their results

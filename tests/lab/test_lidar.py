@@ -115,8 +115,8 @@ def test_a_small_run_ends_with_scores_of_every_point(plain: Path, tmp_path: Path
         "training.repeat": 1,
         "data.options.cache": False,
     }
-    places = {"data": str(tmp_path), "work": str(tmp_path / "work"), "results": str(tmp_path)}
-    result = network(small, steps=2, seed=0, tests=[PLAIN], **places)
+    folders = {"data": str(tmp_path), "work": str(tmp_path / "work"), "results": str(tmp_path)}
+    result = network(small, steps=2, seed=0, tests=[PLAIN], **folders)
     assert result["scores"][PLAIN]["positions"] == 1500 and result["steps"] == 2
 
 

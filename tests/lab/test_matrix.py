@@ -58,7 +58,7 @@ def test_another_place_is_not_another_run(tmp_path: Path) -> None:
     output = tmp_path / "results.json"
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
-        run_all([Task("run", place, {"number": 3}, places={"folder": str(tmp_path / name)})], output, jobs=0)
+        run_all([Task("run", place, {"number": 3}, folders={"folder": str(tmp_path / name)})], output, jobs=0)
     assert not list((tmp_path / "there").iterdir()) and str(tmp_path) not in output.read_text()
     assert stored(output)["run"]["arguments"] == {"number": 3}
 

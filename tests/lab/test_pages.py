@@ -27,9 +27,9 @@ def test_a_chart_has_a_dot_for_each_point_inside_its_frame() -> None:
     ]
     shown = chart("cost", series, Axes("GFLOP", "mIoU (%)", x_log=True))
     assert shown is not None and shown.keys == (("a & b <c>", "ours"), ("ViT", "c2"))
-    places = [x for x, _ in spots(shown.svg)]
-    assert len(places) == 4 and all(0 <= x <= width(shown.svg) for x in places)
-    assert abs(places[1] - places[0] - (places[2] - places[1])) < 0.2  # tenfold is as far as tenfold
+    across = [x for x, _ in spots(shown.svg)]
+    assert len(across) == 4 and all(0 <= x <= width(shown.svg) for x in across)
+    assert abs(across[1] - across[0] - (across[2] - across[1])) < 0.2  # tenfold is as far as tenfold
     assert (
         "a &amp; b &lt;c&gt;: 10, 70" in shown.svg and ">ViT</text>" in shown.svg and 'aria-label="cost"' in shown.svg
     )

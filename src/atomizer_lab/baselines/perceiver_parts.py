@@ -30,7 +30,7 @@ class PerceiverSettings:
     Positions are divided by ``position_scale_m``, half the usual width of a scene. ``point_tokens`` lets queries see
     the point that they look at. Maps are learned and read in windows of ``window_px`` pixels (None: whole), where
     positions are divided by half the width of a window. ``budget`` is how many atoms of a scene or window a training
-    step reads, drawn anew each time (None: all); ``max_points`` how many points of a cloud are read at all.
+    step reads, drawn anew each time (None: all); ``max_points`` how many points of a point cloud are read at all.
     """
 
     learned_channels: tuple[str, ...] = LEARNED_CHANNELS

@@ -147,8 +147,8 @@ def prediction(predicted: Predicted, info: Info, album: Album, name: str, model:
             note = f"RMSE {float(error.square().mean().sqrt()):.3g} {info.unit or ''}".strip()
         preview = album.add(name, drawn(values, sample, info, errors=True))
         return {"picture": preview, "note": note}  # old name
-    cloud = None if sample.queries is None else SamplePoints.of(sample)
-    if cloud is None or cloud.points_M is None:
+    points = None if sample.queries is None else SamplePoints.of(sample)
+    if points is None or points.points_M is None:
         return {}
     geometry = geometry_of(model.config, sample.atoms) if isinstance(model, AtomizerIO) else None
     return {"cloud": album.add(name, images.point_cloud(sample, info, predicted.outputs, geometry))}

@@ -100,8 +100,8 @@ def tasks_of(
         name, minutes = f"{before}{model}, seed {seed}", MINUTES if column.key else networks.PAPER_MINUTES
         if model == ATOMIZER:
             arguments |= {"sweep": sweep, "before": before}
-            return Task(name, decode, arguments, minutes, networks.places(where))
-        return Task(name, point, {"row": f"{before}{model}", **arguments}, minutes, networks.places(where))
+            return Task(name, decode, arguments, minutes, networks.folders(where))
+        return Task(name, point, {"row": f"{before}{model}", **arguments}, minutes, networks.folders(where))
 
     return lambda where, seeds: [
         task(where, seed, column, model) for seed in seeds for column in data for model in models

@@ -104,14 +104,14 @@ def root_of(scale: str, where: Where) -> Path:
 
 def tasks(models: Sequence[str], scale: str, where: Where, seeds: Sequence[int], shares: Shares) -> list[Task]:
     """Return one run for each network and seed: train, then test with these shares of the dark pixels, by column."""
-    places = {"root": str(root_of(scale, where)), "work": str(where.work), "results": str(where.results)}
+    folders = {"root": str(root_of(scale, where)), "work": str(where.work), "results": str(where.results)}
     return [
         Task(
             f"{model}, seed {seed}",
             train_and_test,
             {"model": model, "document": document(model, scale, seed), "shares": dict(shares)},
             MINUTES[scale],
-            places,
+            folders,
         )
         for seed in seeds
         for model in models

@@ -40,7 +40,7 @@ from atomizer_lab.paper.networks import (
     Cell,
     Runs,
     by_class,
-    places,
+    folders,
     runs_of,
     smoke,
     train_and_validate,
@@ -304,7 +304,7 @@ def _rates(search: Sequence[Any], length: Changes = TIME, minutes: float = MINUT
         if title:  # runs without it that are there keep their arguments, and are not made again
             arguments["title"] = title
         name = f"{model}, {rate:g}, {column.key}, seed {seed}"
-        return Task(name, train_and_validate, arguments, minutes, places(where))
+        return Task(name, train_and_validate, arguments, minutes, folders(where))
 
     return lambda where, seeds: [
         task(where, seed, column, title, model, rate)
@@ -374,7 +374,7 @@ LIDAR = Item(
         ),
         SMALL: Scale(
             f"six tiles of LiDAR HD, {lidar.STEPS} steps, about 5 minutes of one core for a network; the test tile "
-            "also disturbed, and two point clouds of other places",
+            "also disturbed, and two point clouds of other regions",
             lidar.runs_of(lidar.ROWS, lidar.BY_TEST, (tiles.PLAIN, *DISTURBANCES, *OTHERS), with_photo=True),
         ),
         SMOKE: smoke(_POINTS, "point cloud"),

@@ -178,7 +178,7 @@ def paper_tables() -> dict[str, dict[str, Any]]:
 def check_data(tasks: Sequence[Task], where: Where, output: Path) -> None:
     """Refuse to begin runs that read data where there is no folder of them."""
     kept = gathered(output)
-    if not where.data.is_dir() and any("data" in task.places and not is_there(kept, task) for task in tasks):
+    if not where.data.is_dir() and any("data" in task.folders and not is_there(kept, task) for task in tasks):
         raise ConfigError(
             f"{where.data}: no such folder. Name the one that holds a folder for each dataset with --data or the "
             "variable ATOMIZER_DATA; docs/reproduce.md lists which are needed, docs/datasets.md what they hold"

@@ -10,7 +10,7 @@ from atomizer_lab.lidar.tiles import class_names
 from atomizer_lab.matrix import Task
 from atomizer_lab.paper.item import Where
 from atomizer_lab.paper.models import ATOMIZER, PERCEIVER
-from atomizer_lab.paper.networks import Runs, places
+from atomizer_lab.paper.networks import Runs, folders
 
 STEPS = 700
 FOREST, THINNED, PHOTO = "forest", "forest, thinned copies too", "points and orthophoto"
@@ -58,22 +58,22 @@ def runs_of(rows: Mapping[str, Mapping[str, Any]], by: str, tests: Sequence[str]
     """Return what lists the runs on the tiles: networks for each seed, two forests, and points with an orthophoto."""
 
     def runs(where: Where, seeds: Sequence[int]) -> list[Task]:
-        folders, scored = places(where), {"by": by, "tests": list(tests)}
+        paths, scored = folders(where), {"by": by, "tests": list(tests)}
         tasks = [
             Task(
                 f"{row}, seed {seed}",
                 network,
                 {"row": row, **scored, "changes": dict(changes), "steps": STEPS, "seed": seed},
                 5.0,
-                folders,
+                paths,
             )
             for seed in seeds
             for row, changes in rows.items()
         ]
         for row, thinning in ((FOREST, False), (THINNED, True)):
-            tasks.append(Task(row, forest, {"row": row, **scored, "thinning": thinning}, 3.0, folders))
+            tasks.append(Task(row, forest, {"row": row, **scored, "thinning": thinning}, 3.0, paths))
         if with_photo:
-            tasks.append(Task(PHOTO, photo, {"row": PHOTO, "steps": STEPS // 4, "seed": 0}, 3.0, folders))
+            tasks.append(Task(PHOTO, photo, {"row": PHOTO, "steps": STEPS // 4, "seed": 0}, 3.0, paths))
         return tasks
 
     return runs

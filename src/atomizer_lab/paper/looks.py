@@ -63,15 +63,15 @@ def write_looks(item: Item, scale: str, where: Where, output: Path, seeds: Seque
 
     What was looked at before is kept, unless it was another training.
     """
-    tasks, place = item.runs(scale, where, seeds), folder_of(output)
+    tasks, folder = item.runs(scale, where, seeds), folder_of(output)
     first = min((seed_of(task) for task in tasks), default=0)
     chosen = [task for task in tasks if seed_of(task) == first]
-    places = {"results": place, "work": where.work / "looks" / place.name}
-    looks, missing = {"data": {}, "runs": {}, **stored(place / NAME)}, list[str]()
-    looks["data"] = {key: data for key, data in looks["data"].items() if is_drawn(data, places)}
+    folders = {"results": folder, "work": where.work / "looks" / folder.name}
+    looks, missing = {"data": {}, "runs": {}, **stored(folder / NAME)}, list[str]()
+    looks["data"] = {key: data for key, data in looks["data"].items() if is_drawn(data, folders)}
     drawn = [task for task in chosen if task.run is digits.train_and_test]
     try:
-        looks["digits"] = digits_seen(drawn, Album(place, kept=True)) or looks.get("digits", [])
+        looks["digits"] = digits_seen(drawn, Album(folder, kept=True)) or looks.get("digits", [])
     except (AtomizerError, OSError) as error:
         missing.append(f"digits were not drawn: {error}")
     for task in chosen:
@@ -79,22 +79,22 @@ def write_looks(item: Item, scale: str, where: Where, output: Path, seeds: Seque
             for subject in subjects(task):
                 known = looks["runs"].get(subject.run, {})
                 same = known.get("training") == training_of(subject) and subject.key in looks["data"]
-                if not same or not is_drawn(known, places):
-                    album = album_of(subject, places)
+                if not same or not is_drawn(known, folders):
+                    album = album_of(subject, folders)
                     look_at(subject, album, looks, inner=item.name == WITH_INNER_LIFE, limited=scale == PAPER)
-                    save(item, scale, place, looks)
+                    save(item, scale, folder, looks)
         except (AtomizerError, OSError) as error:
             missing.append(f"{task.name} was not looked at: {error}")
-    save(item, scale, place, looks)
+    save(item, scale, folder, looks)
     return missing
 
 
-def save(item: Item, scale: str, place: Path, looks: Mapping[str, Any]) -> None:
+def save(item: Item, scale: str, folder: Path, looks: Mapping[str, Any]) -> None:
     """Write what was looked at so far, if there is anything."""
     if looks["runs"] or looks.get("digits"):
         about = {"command": item.command(scale), "machine": machine()}
-        place.mkdir(parents=True, exist_ok=True)
-        write_text(place / NAME, json.dumps({**about, **looks}, indent=1) + "\n")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / NAME, json.dumps({**about, **looks}, indent=1) + "\n")
 
 
 def stored(path: Path) -> dict[str, Any]:
@@ -115,16 +115,16 @@ def seed_of(task: Task) -> int:
 
 def subjects(task: Task) -> Iterator[Subject]:
     """Yield the finished training of a run, if it is one that predicts for samples and if it is there."""
-    arguments, places = task.arguments, dict(task.places)
+    arguments, folders = task.arguments, dict(task.folders)
     if task.run in (networks.train_and_score, networks.by_class):
-        done = networks.find(arguments["key"], arguments["document"], **places)
+        done = networks.find(arguments["key"], arguments["document"], **folders)
         if done is not None:
             key = arguments["key"] or arguments["document"]["data"]["name"]
             dataset = open_split(done.run, "test").for_evaluation()
             yield Subject(task.name, arguments["row"], key, done, dataset, arguments["columns"])
     elif task.run is lidar.network:
         pair = tiles.find_network(
-            tiles.settings_of(arguments["changes"], arguments["steps"], arguments["seed"]), **places
+            tiles.settings_of(arguments["changes"], arguments["steps"], arguments["seed"]), **folders
         )
         if pair is not None:
             yield Subject(task.name, arguments["row"], "lidar-hd", *pair, {tiles.PLAIN: "all"})
@@ -135,18 +135,18 @@ def training_of(subject: Subject) -> str:
     return subject.done.model.parent.name
 
 
-def album_of(subject: Subject, places: Mapping[str, Path]) -> Album:
+def album_of(subject: Subject, folders: Mapping[str, Path]) -> Album:
     """Return where the figures of a subject go: to the results, or to the runs."""
     kept = subject.done.run.data.name in OURS
-    return Album(places["results" if kept else "work"], kept)
+    return Album(folders["results" if kept else "work"], kept)
 
 
-def is_drawn(part: Any, places: Mapping[str, Path]) -> bool:
+def is_drawn(part: Any, folders: Mapping[str, Path]) -> bool:
     """Whether all figures that are named somewhere in ``part`` are there."""
     if isinstance(part, Mapping):
-        there = "file" not in part or (places[part["in"]] / part["file"]).exists()
-        return there and all(is_drawn(value, places) for value in part.values())
-    return not isinstance(part, list) or all(is_drawn(value, places) for value in part)
+        there = "file" not in part or (folders[part["in"]] / part["file"]).exists()
+        return there and all(is_drawn(value, folders) for value in part.values())
+    return not isinstance(part, list) or all(is_drawn(value, folders) for value in part)
 
 
 def look_at(subject: Subject, album: Album, looks: dict[str, Any], *, inner: bool, limited: bool) -> None:
@@ -181,9 +181,9 @@ def digits_seen(tasks: Sequence[Task], album: Album) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = []
     for task in tasks:
-        arguments, places = task.arguments, task.places
-        label, root = digits.label(arguments["model"]), places["root"]
-        done = trainings.find(arguments["document"], label, root, places["work"], places["results"])
+        arguments, folders = task.arguments, task.folders
+        label, root = digits.label(arguments["model"]), folders["root"]
+        done = trainings.find(arguments["document"], label, root, folders["work"], folders["results"])
         if done is None:
             continue
         model, dataset = load_model(done.model), digits.images_of(arguments["document"], root)

@@ -117,10 +117,10 @@ class Cell:
         document = self.data.document(self.model, seed, self.changes, length, where.configs)
         minutes = PAPER_MINUTES if isinstance(self.data, PaperDataset) else minutes
         name = f"{row}, {self.data.label(titles)}, seed {seed}"
-        return Task(name, self.run, {**arguments, "document": document}, minutes, places(where))
+        return Task(name, self.run, {**arguments, "document": document}, minutes, folders(where))
 
 
-def places(where: Where) -> dict[str, str]:
+def folders(where: Where) -> dict[str, str]:
     """Return where a run finds data and leaves things."""
     return {"data": str(where.data), "work": str(where.work), "results": str(where.results)}
 

@@ -6,6 +6,7 @@ A finished run that was kept with the results (its model and its ``metrics.json`
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import zlib
 from collections.abc import Mapping
@@ -48,21 +49,21 @@ def trained(document: Document, label: str, root: str, work: str, results: str) 
     done = find(document, label, root, work, results)
     if done is not None:
         return done
-    run, place, _ = _placed(document, label, root, work, results)
-    with alone(place):
-        metrics = finished(place)  # another process may have trained it meanwhile
+    run, run_folder, _ = _placed(document, label, root, work, results)
+    with alone(run_folder):
+        metrics = finished(run_folder)  # another process may have trained it meanwhile
         if metrics is None:
-            resume = (place / STATE).exists()
-            if not resume and place.exists():
-                shutil.rmtree(place)  # it was stopped before anything was saved
+            resume = (run_folder / STATE).exists()
+            if not resume and run_folder.exists():
+                shutil.rmtree(run_folder)  # it was stopped before anything was saved
             metrics = train(run, resume=resume, progress=False)
-    return Trained(run, place / BEST, metrics)
+    return Trained(run, run_folder / BEST, metrics)
 
 
 def find(document: Document, label: str, root: str, work: str, results: str) -> Trained | None:
     """Return the training with these settings if it was done before, see :func:`trained`; None if it was not."""
-    run, place, kept = _placed(document, label, root, work, results)
-    for folder in (kept, place):
+    run, run_folder, kept = _placed(document, label, root, work, results)
+    for folder in (kept, run_folder):
         if (metrics := finished(folder)) is not None:
             return Trained(run, folder / BEST, metrics)
     return None
@@ -71,9 +72,10 @@ def find(document: Document, label: str, root: str, work: str, results: str) -> 
 def _placed(document: Document, label: str, root: str, work: str, results: str) -> tuple[Run, Path, Path]:
     """Return a run with these settings, the folder that it trains in, and that of its kept model."""
     name = f"{label}-{mark(document)}"
-    place = Path(work) / "runs" / name
+    run_folder = Path(work) / "runs" / name
     data = {**document["data"], **({"root": root} if root else {})}
-    return parse({**document, "data": data, "output": str(place.parent), "name": name}), place, _kept(results, name)
+    run = parse({**document, "data": data, "output": str(run_folder.parent), "name": name})
+    return run, run_folder, _kept(results, name)
 
 
 def _kept(results: str, name: str) -> Path:
@@ -91,15 +93,22 @@ def finished(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         metrics = parse_json(read_text(folder / METRICS))
-        return dict(metrics) if metrics.get("finished") else None
+        return {**metrics, "scores": _scores(metrics.get("scores", {}))} if metrics.get("finished") else None
     except (OSError, ValueError, AttributeError) as error:
         raise AtomizerError(f"{folder / METRICS} cannot be read ({error}): remove {folder}, and run again") from error
 
 
-def alone(place: Path) -> AbstractContextManager[None]:
+def _scores(value: Any) -> Any:
+    """Return scores read from JSON, where an absent class is null, as they were: NaN."""
+    if isinstance(value, Mapping):
+        return {name: _scores(score) for name, score in value.items()}
+    return math.nan if value is None else value
+
+
+def alone(folder: Path) -> AbstractContextManager[None]:
     """Let only one process at a time work on a folder; others wait."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    return locks.alone(place.with_name(f".{place.name}.lock"))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return locks.alone(folder.with_name(f".{folder.name}.lock"))
 
 
 def keep(done: Trained, results: str) -> None:

@@ -39,7 +39,7 @@ COLOURS = {
     "sketch": "c3",
 }
 OTHERS = ("unet", "pixels", "c2", "c5", "c1", "c3", "c4")
-# what matplotlib draws with, by the page's name of the colour that takes its place
+# what matplotlib draws with, by the page's name of the colour that replaces it
 _INKS = {name: f"#0000{number:02x}" for number, name in enumerate(("ours", *OTHERS, "quiet", "line", "card"), start=16)}
 _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "charts", "text.parse_math": False, "font.size": 9.0}
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -130,13 +130,13 @@ def _dots(title: str, tracks: tuple[Any, ...], keys: tuple[tuple[str, str], ...]
     canvas, colours = _Canvas(0.6 + ROW_IN * len(tracks)), dict(keys)
     axis, numbers = canvas.axis, [value for _, values in tracks for _, value in values]
     low, length = min(numbers), (max(numbers) - min(numbers)) or 1.0
-    for place, (row, values) in enumerate(tracks):
+    for index, (row, values) in enumerate(tracks):
         ends = [value for _, value in values]
-        axis.plot([min(ends), max(ends)], [place, place], color=_INKS["quiet"], alpha=0.5, linewidth=1.2, zorder=1)
+        axis.plot([min(ends), max(ends)], [index, index], color=_INKS["quiet"], alpha=0.5, linewidth=1.2, zorder=1)
         ordered = sorted(values, key=lambda pair: colours[pair[0]] != "ours")  # ours first: it stays on the track
         across = _apart([TRACK_PT * (value - low) / length for _, value in ordered])
         for (name, value), aside in reversed(list(zip(ordered, across, strict=True))):  # and is drawn above all
-            y = place + aside / (72 * ROW_IN)
+            y = index + aside / (72 * ROW_IN)
             canvas.dot(value, y, colours[name], f"{name}, {row}: {_short(value)}", size=8)
     axis.set_yticks(range(len(tracks)), [_plain(row) for row, _ in tracks])
     axis.set_ylim(len(tracks) - 0.5, -0.5)
@@ -221,7 +221,7 @@ def _adopt(element: ET.Element) -> None:
 
 
 def _inked(style: str) -> str:
-    """Return a style with the page's colours in the place of those that matplotlib drew with."""
+    """Return a style with the page's colours instead of those that matplotlib drew with."""
     for name, ink in _INKS.items():
         style = style.replace(ink, f"var(--{name})")
     return style

@@ -76,10 +76,10 @@ def _place(rng: Random, canvas: Canvas, *, town: float, line: bool) -> tuple[Lan
     return furnish(rng, make_landscape(rng, canvas, recipe), line=line)
 
 
-def _drawn(canvas: Canvas, cloud: Returns, classes: Mapping[Point, int]) -> Simulated:
+def _drawn(canvas: Canvas, returns: Returns, classes: Mapping[Point, int]) -> Simulated:
     """Return the points and their classes around the middle of the canvas: x east, y north."""
     middle = np.array(canvas.extent_m) / 2
-    xyz = np.column_stack([cloud.xyz[:, 0] - middle[0], middle[1] - cloud.xyz[:, 1], cloud.xyz[:, 2]])
+    xyz = np.column_stack([returns.xyz[:, 0] - middle[0], middle[1] - returns.xyz[:, 1], returns.xyz[:, 2]])
     table = np.array([classes[kind] for kind in sorted(classes)])
-    atoms = AtomSet.from_points(xyz, cloud.return_number, cloud.number_of_returns, cloud.intensity)
-    return Simulated(atoms, table[cloud.kind], positions=xyz[:, :2].copy())
+    atoms = AtomSet.from_points(xyz, returns.return_number, returns.number_of_returns, returns.intensity)
+    return Simulated(atoms, table[returns.kind], positions=xyz[:, :2].copy())

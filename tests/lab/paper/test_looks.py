@@ -89,8 +89,8 @@ def test_data_that_are_not_there_are_reported(tmp_path: Path) -> None:
 def test_only_figures_of_our_own_data_lie_with_the_results(tmp_path: Path, name: str, kept: bool) -> None:
     run = parse({"data": {"name": name}, "model": {"preset": "atomizer_io_tiny"}})
     subject = Subject("run", "row", "key", Trained(run, tmp_path / "best", {}), None)  # type: ignore[arg-type]
-    places = {"results": tmp_path / "results" / "table2-small", "work": tmp_path / "work" / "looks" / "table2-small"}
-    album = album_of(subject, places)
+    folders = {"results": tmp_path / "results" / "table2-small", "work": tmp_path / "work" / "looks" / "table2-small"}
+    album = album_of(subject, folders)
     file = album.add("Ünusual / name", torch.zeros(2, 2, 3).numpy())
     place = tmp_path / ("results" if kept else "work/looks") / "table2-small"
     assert file["in"] == ("results" if kept else "work") and (place / file["file"]).exists()

@@ -195,10 +195,10 @@ def test_gpu_hours_grow_with_what_is_computed(tmp_path: Path) -> None:
 
 def test_a_kept_training_is_found_again(work: Path, tmp_path: Path) -> None:
     settings = columns.SYNTHETIC.document(ATOMIZER, 0, {}, networks.TWO_STEPS, Path())
-    places = {"data": str(tmp_path), "work": str(work), "results": str(tmp_path / "results")}
-    done = networks.train("synthetic", settings, **places)
-    trainings.keep(done, places["results"])
-    again = networks.train("synthetic", settings, **{**places, "work": str(tmp_path / "other")})
+    folders = {"data": str(tmp_path), "work": str(work), "results": str(tmp_path / "results")}
+    done = networks.train("synthetic", settings, **folders)
+    trainings.keep(done, folders["results"])
+    again = networks.train("synthetic", settings, **{**folders, "work": str(tmp_path / "other")})
     assert again.model.parent.parent == tmp_path / "results" / "checkpoints"
     assert again.metrics["scores"] == done.metrics["scores"] and "folder" not in again.metrics
     assert trainings.mark(settings) != trainings.mark({**settings, "seed": 1})
