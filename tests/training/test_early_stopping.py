@@ -159,11 +159,11 @@ def test_the_last_step_of_a_counted_run_is_validated(settings: Path) -> None:
 
 
 def test_how_often_it_validates_follows_from_the_work(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from atomizer_io.training.run import feed, prepare
+    from atomizer_io.training.run import make_loaders, prepare
 
     def steps(*options: str) -> int:
         run = config.load(settings, ["name=rounds", "training.validate_steps=null", *options])
-        return len(feed(run, prepare(run), 0, 1).loader)
+        return len(make_loaders(run, prepare(run), 0, 1)[0])
 
     assert steps() == schedule.LEAST_STEPS
     monkeypatch.setattr(schedule, "LEAST_STEPS", 1)
