@@ -65,8 +65,8 @@ def flood_run(demo: Demo, preset: str, name: str, workers: int = 0) -> Run:
         "queries": 600,
         "channel_dropout": {"scheme": "groups", "wavelengths": 0.08},
     }
-    if preset.startswith("atomizer_io"):
-        training["learning_rate"] = 5e-4  # others: the usual one
+    # 5e-4 was chosen among three on other seeds; 2e-3 was worse for the UNet (mean of six 0.772, not 0.790)
+    training["learning_rate"] = 5e-4 if preset.startswith("atomizer_io") else 1e-3
     options = {"like": FLOODS, "size": SIZE, "length": SCENES, "seed": demo.seed}
     return _run(demo, name, options, {"preset": preset}, training, workers)
 
