@@ -78,7 +78,8 @@ def lock(path: Path, wait_s: float = math.inf) -> Lock | None:
 @contextlib.contextmanager
 def alone(path: Path, wait_s: float = math.inf) -> Iterator[None]:
     """Wait until no other process is in such a context for ``path``, a file or folder; at most ``wait_s`` seconds."""
-    with lock(path, wait_s) or contextlib.nullcontext():
+    held = None if fcntl is None else lock(path, wait_s)  # where there is no fcntl, a folder cannot even be opened
+    with held or contextlib.nullcontext():
         yield
 
 

@@ -88,6 +88,8 @@ class Table:
         whole = cls(days, (), np.zeros(0, dtype=np.float32))
         columns = tuple(dict.fromkeys((c.name, whole.date_of(c)) for sample in samples for c in sample))
         whole = cls(days, columns, np.full(len(columns), np.nan, dtype=np.float32))
+        if not columns:
+            raise AtomizerError("no training sample has an observation at a known position")
         rows = np.concatenate([whole.rows(sample) for sample in samples])
         known = ~np.isnan(rows).all(axis=0)
         means = np.asarray(np.nanmean(rows[:, known], axis=0, dtype=np.float64), dtype=np.float32)

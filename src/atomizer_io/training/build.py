@@ -25,7 +25,7 @@ from atomizer_io.training.draws import Draws, generator
 from atomizer_io.training.evaluate import check_channels, check_task
 from atomizer_io.training.losses import class_weights_of_counts
 
-INITIALISED = 32  # samples from which weights are initialised
+INITIALISED, INITIALISED_ATOMS = 32, 2_000_000  # samples from which weights are initialised, and their atoms, at most
 FEW_VALUES = 1000  # of a channel: its measured statistics are not believed where there are published ones
 POWERS = {"balanced": 1.0, "sqrt": 0.5}  # of how rare a class is, for its weight
 FAR_MEAN, FAR_STD = 1.0, 2.0  # means apart by more than a standard deviation, deviations by more than this factor
@@ -140,12 +140,18 @@ def build(run: Run, train: Dataset, inspection: Inspection) -> Model:
 def initialise(run: Run, model: Model, loader: ResumableLoader) -> None:
     """Initialise the fresh weights of a model from some training samples; those of a checkpoint stay.
 
-    All processes of a run draw the same samples.
+    All processes of a run draw the same samples, fewer where they are large.
     """
-    if run.training.initialisation != FROM_DATA or run.model.start is not None:
+    keeps_weights = type(model).initialise is Model.initialise
+    if keeps_weights or run.training.initialisation != FROM_DATA or run.model.start is not None:
         return
-    batches = Draws(len(loader.samples), 1, run.seed, round=min(INITIALISED, len(loader.samples)))
-    inputs = [part for draws in batches for part in loader.collate([loader.samples[draw] for draw in draws]).inputs]
+    inputs: list[Any] = []
+    atoms = 0
+    for draws in Draws(len(loader.samples), 1, run.seed, round=min(INITIALISED, len(loader.samples))):
+        batch = loader.collate([loader.samples[draw] for draw in draws])
+        inputs, atoms = [*inputs, *batch.inputs], atoms + batch.num_atoms
+        if atoms >= INITIALISED_ATOMS:
+            break
     if inputs:
         torch.manual_seed(generator(run.seed, "initialisation").initial_seed())
         model.initialise(inputs)

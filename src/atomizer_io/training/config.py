@@ -130,15 +130,13 @@ class TrainingSettings:
     strategy: str = "auto"
     accelerator: str = "auto"
     validate_every: int = 1  # epochs; not used where steps are counted instead
-    validate_steps: int | None = (
-        None  # None: with early stopping so many that validating takes about a tenth of the time
-    )
+    # None: with early stopping so many that validating takes about a tenth of the time
+    validate_steps: int | None = None
     validation_samples: int | None = None  # at most so many
     save_every: int = 200  # steps between training states; one is saved after each validation as well
     loggers: tuple[str, ...] = ("csv", "tensorboard")
-    figures: int = (
-        4  # predictions drawn per validation; with early stopping after the 1st, 2nd, 4th, 8th ... and the last
-    )
+    # predictions drawn per validation; with early stopping after the 1st, 2nd, 4th, 8th ... and the last
+    figures: int = 4
     baselines: bool = True  # where scikit-learn is installed
 
     def __post_init__(self) -> None:

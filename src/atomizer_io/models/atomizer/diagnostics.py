@@ -65,12 +65,13 @@ def diagnose(
         # what leaves the decoder enters the head
         return (model.head if module is model.decoder else module).register_forward_hook(hook)
 
-    model.eval().zero_grad()
-    loss(model.predict(inputs)).backward()
-    gradients = {name: gradient_norm(module) for name, module in stages.items()}
-    model.zero_grad()
-    hooks = [watch(name, module) for name, module in stages.items()]
+    hooks: list[Any] = []
     try:
+        model.eval().zero_grad()
+        loss(model.predict(inputs)).backward()
+        gradients = {name: gradient_norm(module) for name, module in stages.items()}
+        model.zero_grad()
+        hooks += [watch(name, module) for name, module in stages.items()]
         for sample in inputs:  # latents are compared with those of their own scene
             with torch.no_grad():
                 model.predict([sample])

@@ -4,7 +4,7 @@ With torch's initial weights all latents of a scene are nearly one vector: the F
 times as large as those by which broad bands differ, and what attention pooled of a cell differs between cells by far
 less than it has in common. Gradients then depend little on the scene, and a small network spends hundreds of steps on
 a plateau. So, with some training samples and without their targets, the encoder and the observation layer of the
-decoder are initialised in two steps (the known remedy: centred, unit variance of what differs):
+decoder are initialised in two steps (whitening: centred, unit variance of what differs):
 
 1. :func:`draw_token_layer`: weights of the layer that reads tokens are drawn with a standard deviation for each
    column. The number itself counts more than its Fourier features, and what differs between the channels of a sample
@@ -42,7 +42,7 @@ OBSERVED_NUMBER = 0.3  # of a value that a query sees: what is pooled is then ne
 BIAS = 0.5
 KIND_FLOOR = 0.03  # share of the largest variance of channels: directions below it keep a smaller variance
 LATENT_FLOOR, OBSERVED_FLOOR = 1e-2, 3e-3  # the same for what cells and queries pooled
-NOTHING = 1e-8  # variance of a direction in which nothing differs
+MIN_VARIANCE = 1e-8  # variance of a direction in which nothing differs
 QUERIES = 300  # of a sample, at most
 
 
@@ -134,15 +134,15 @@ def draw_kind_columns(first: nn.Linear, begin: int, spectrum: slice, kinds: Sequ
     """Draw weights for the differences between kinds (K, F) of a sample, in columns from ``begin`` on, with variance 1.
 
     What differs between samples only, as the day of a single date, gets no weight: it would cover what differs between
-    positions. Where there is a single kind, none of these columns does.
+    positions. With a single kind all these columns are zero.
     """
     mean_F = torch.cat(list(kinds)).to("cpu", torch.float64).mean(dim=0)
     apart_KF = torch.cat([(kinds_KF - kinds_KF.mean(dim=0)).to("cpu", torch.float64) for kinds_KF in kinds])
     covariance_FF = apart_KF.T @ apart_KF / len(apart_KF)
-    if bool((covariance_FF.diagonal()[spectrum] > NOTHING).any()):  # bands: those of other sensors may come, too
+    if bool((covariance_FF.diagonal()[spectrum] > MIN_VARIANCE).any()):  # bands: those of other sensors may come, too
         covariance_FF[spectrum, spectrum] += torch.cov(spectra_of_other_sensors().T, correction=0)
     variance_R, axes_FR = torch.linalg.eigh(covariance_FF)
-    differs = variance_R > NOTHING
+    differs = variance_R > MIN_VARIANCE
     columns = slice(begin, begin + len(mean_F))
     if not bool(differs.any()):
         first.weight[:, columns] = 0.0
@@ -150,7 +150,7 @@ def draw_kind_columns(first: nn.Linear, begin: int, spectrum: slice, kinds: Sequ
     variance_R, axes_FR = variance_R[differs], axes_FR[:, differs]
     normal_DR = torch.randn(first.out_features, len(variance_R), dtype=torch.float64)
     weight_DF = normal_DR * (variance_R + KIND_FLOOR * variance_R[-1]).rsqrt() @ axes_FR.T
-    weight_DF /= (apart_KF @ weight_DF.T).square().mean(dim=0).sqrt().clamp(min=NOTHING)[:, None]
+    weight_DF /= (apart_KF @ weight_DF.T).square().mean(dim=0).sqrt().clamp(min=MIN_VARIANCE)[:, None]
     first.weight[:, columns] = weight_DF.to(first.weight)
     first.bias.uniform_(-BIAS, BIAS).sub_((weight_DF @ mean_F).to(first.bias))
 
@@ -190,7 +190,7 @@ def principal(rows_NE: Tensor, count: int, floor: float) -> tuple[Tensor, Tensor
         return None
     mean_E = x_NE.mean(dim=0)
     variance_E, axes_EE = torch.linalg.eigh((x_NE - mean_E).T @ (x_NE - mean_E) / len(x_NE))
-    if variance_E[-1] <= NOTHING:
+    if variance_E[-1] <= MIN_VARIANCE:
         return None
     variance_R, axes_RE = variance_E.flip(0)[:count], axes_EE.T.flip(0)[:count]
     return mean_E, axes_RE * (variance_R.clamp(min=0) + floor * variance_R[0]).rsqrt()[:, None]
