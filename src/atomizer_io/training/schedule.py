@@ -149,19 +149,19 @@ class OpenSchedule:
 def validation_interval(
     model: Model, training: TrainingSamples, draws: Draws, collate: Collate, validation: EvaluationSamples
 ) -> int:
-    """Return the batches between validations of early stopping, which then take about a tenth of the time.
+    """Return the steps between validations of early stopping, which then take about a tenth of the time.
 
     FLOPs are counted, not seconds, so that two runs with one seed validate after the same steps on any machine.
     """
     batches = (collate([training[draw] for draw in batch]) for batch in itertools.islice(draws, FEW))
-    step = FORWARD_AND_BACKWARD * mean_flops(model, batches)
+    step = FORWARD_AND_BACKWARD * training.training.accumulate * mean_flops(model, batches)
     numbers = range(0, len(validation), max(1, len(validation) // FEW))[:FEW]
     single = Collate(model.preparer())
     singles = (single([validation[number]]) for number in numbers)
     whole = mean_flops(model, singles) * len(validation) / draws.processes
-    return (
-        max(LEAST_STEPS, math.ceil(whole * (1 - VALIDATION_SHARE) / VALIDATION_SHARE / step)) if step else LEAST_STEPS
-    )
+    if not step:
+        return LEAST_STEPS
+    return max(LEAST_STEPS, math.ceil(whole * (1 - VALIDATION_SHARE) / VALIDATION_SHARE / step))
 
 
 def mean_flops(model: Model, batches: Iterable[Batch]) -> float:
