@@ -114,5 +114,6 @@ def check_numbers(settings: Any, of: str = "") -> None:
         if field.type not in ("float", "float | None") or (value is None and field.type != "float"):
             continue
         is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not is_number or not -LARGEST < value < LARGEST:
+        too_long = isinstance(value, int) and abs(value) > 2**53  # tensors take no such integer beside their numbers
+        if not is_number or too_long or not -LARGEST < value < LARGEST:
             raise ConfigError(f"{field.name}{of} must be a number, got {value!r}")

@@ -97,6 +97,8 @@ class PrestoSeries(Dataset):
         if not ((self.months >= 0) & (self.months < 12)).all():
             raise DataError(self.folder / f"{MONTH}.npy", "has months outside 0 … 11")
         positions, self.targets = self._column(LATLON, "f", (count, 2)), self._column(TARGET, "iuf", (count,))
+        if not np.isfinite(positions).all():
+            raise DataError(self.folder / f"{LATLON}.npy", "has latitudes or longitudes that are no numbers")
         test = self._column(TEST, "iu", (count,)).astype(bool)
         splits = np.where(test, "test", np.where([is_validation(*at) for at in positions.tolist()], "val", "train"))
         return [int(number) for number in np.flatnonzero(splits == self.split)]
