@@ -120,12 +120,12 @@ class Predictor(ABC):
     @property
     def zone_M(self) -> Tensor:
         """The number of the nearest latent of each position, for a model that has latents."""
-        raise NotImplementedError
+        raise QueryError("this model has no latents, by which positions could be chosen: use dense decoding")
 
     @property
     def observed_MF(self) -> Tensor:
         """Each position and what was observed there, NaN where nothing was, for a model that has latents."""
-        raise NotImplementedError
+        raise QueryError("this model has no latents, by which positions could be chosen: use dense decoding")
 
     def query(self, indices: Tensor) -> None:
         """Decode the positions of these indices, except those that are known already."""
