@@ -560,3 +560,11 @@ def test_channels_of_one_wavelength_and_of_one_name_are_one() -> None:
     renamed = [replace(c, sensor="other", name=f"band {i}") for i, c in enumerate(SENTINEL2.pick("B02", "B03", "B08"))]
     second = aio.AtomSet.from_raster(atoms.acquisitions[0].values.T.reshape(3, 9, 7), renamed, 10.0, 100)
     assert_same(model([atoms], [where])[0], model([second], [where])[0])
+
+
+def test_the_last_linear_layer_reads_the_embeddings():
+    atoms, model = raster(3), model_of()
+    latents, positions = model.encode([atoms]), queries(7)
+    (features,) = model.embed(latents, [positions])
+    assert features.shape == (30, model.config.width)
+    torch.testing.assert_close(model.head.linear(features), model.decode(latents, [positions])[0])

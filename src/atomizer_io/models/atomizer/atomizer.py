@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
@@ -259,6 +259,30 @@ class AtomizerIO(Model):
         returns share a position, ``sites`` names them: per sample a mapping from the number of an acquisition to site
         indices (M,), −1 for none. ``neighbors`` (k) overrides the setting.
         """
+        return self._decoded(self.head, latents, positions, sites, neighbors, footprint_m)
+
+    def embed(
+        self,
+        latents: Latents,
+        positions: Sequence[Tensor | LocatedQueries],
+        *,
+        sites: Sequence[SitesOfQueries | None] | None = None,
+        neighbors: int | None = None,
+        footprint_m: Footprint | None = None,
+    ) -> list[Tensor]:
+        """Return the features (M, D) at ``positions`` that the last linear layer reads; arguments as for decode."""
+        return self._decoded(self.head.norm, latents, positions, sites, neighbors, footprint_m)
+
+    def _decoded(
+        self,
+        last: nn.Module,
+        latents: Latents,
+        positions: Sequence[Tensor | LocatedQueries],
+        sites: Sequence[SitesOfQueries | None] | None,
+        neighbors: int | None,
+        footprint_m: Footprint | None,
+    ) -> list[Tensor]:
+        """Return what ``last`` makes of the decoded features at the positions of each sample."""
         if self.decoder is None:
             raise QueryError(f"a {self.task_spec.task} model has no decoder: create it with task='segmentation'")
         check_positions(positions, len(latents))
@@ -280,7 +304,7 @@ class AtomizerIO(Model):
             if where.sites_MA is not None:
                 look = Look(latents.observations(i, self.tokenizer), where.sites_MA.to(device), where.owners)
             pieces.append(Piece(where.to(device, self.tokenizer.exact), projected, look))
-        return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
+        return list(self.decoder(last, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:
         """Predict (B, outputs) for whole scenes: the head reads the mean of the spatial latents."""
