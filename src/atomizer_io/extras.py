@@ -10,6 +10,8 @@ EXTRAS = {
     "h5py": "geo",
     "xarray": "geo",
     "rioxarray": "geo",
+    "pyogrio": "geo",
+    "shapely": "geo",
     "matplotlib": "train",
     "lightning": "train",
     "torchmetrics": "train",
