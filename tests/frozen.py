@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import platform
+import re
 import shutil
 import tempfile
 import warnings
@@ -72,8 +73,16 @@ DOCUMENTS = {  # all but one with torch's initial weights, so that these do not 
 
 
 def machine() -> str:
-    """Return what decides the last bits of a sum."""
-    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} torch {torch.__version__.split('+')[0]}"
+    """Return what decides the last bits of a sum: libraries of linear algebra differ by the maker of the processor."""
+    found = re.search(r"^vendor_id\s*:\s*(\S+)", read_cpuinfo(), re.MULTILINE)
+    parts = (platform.machine(), found[1] if found else platform.processor(), torch.backends.cpu.get_cpu_capability())
+    return f"{' '.join(parts)} torch {torch.__version__.split('+')[0]}"
+
+
+def read_cpuinfo() -> str:
+    """Return what Linux says of the processor; nothing elsewhere."""
+    path = Path("/proc/cpuinfo")
+    return path.read_text() if path.exists() else ""
 
 
 def digest(*parts: bytes) -> str:
