@@ -726,7 +726,7 @@ def test_files_that_lie_otherwise_are_found_by_patterns(folder: Path) -> None:
     for pattern in ("scenes/*.tif", "../{name}.tif", "{name}/{place}.tif"):
         with pytest.raises(ConfigError, match=r"has to be a path within the folder with \{name\} in it"):
             aio.datasets.create("geotiff-folder", folder, "train", **{**options, "image_files": pattern})
-    with pytest.raises(DataError, match=r"scenes/\{name\}.jpg: no file lies where this pattern says"):
+    with pytest.raises(DataError, match=r"scenes/\{name\}.jpg: no file fits this pattern"):
         aio.datasets.create("geotiff-folder", folder, "train", **{**options, "image_files": "scenes/{name}.jpg"})
     (folder / "other" / "area_1").mkdir(parents=True)
     (folder / "other/area_1/area_1.tif").touch()

@@ -135,17 +135,17 @@ class GeoTiffFolder(Dataset):
                 self.existing(own / folder.name if apart else folder)
         targets = {} if self.mask_files is None else matching(self.root, self.mask_files)
         masks = {path for path, _ in targets.values()}  # which may lie among the images
-        found = {name: self.sources.files(name) for name in self.folders}
+        listings = {name: self.sources.files(name) for name in self.folders}
         self.images = {
             name: {stem: path for stem, (path, _) in images.items() if path not in masks}
-            for name, images in found.items()
+            for name, images in listings.items()
         }
         self.stems = stems = sorted({stem for images in self.images.values() for stem in images})
         self.masks = {name: [path] for name, (path, _) in targets.items()}
         if self.mask_files is None:
             self.masks = assigned(by_stem(self.base / self.mask_folder, self.allow_vrt), stems)
         self.dates = {row["image"]: row["date"] for row in self.table("dates.csv", "date")}
-        self.labels = {stem: label for images in found.values() for stem, (_, label) in images.items() if label}
+        self.labels = {stem: label for images in listings.values() for stem, (_, label) in images.items() if label}
         self.tabled = self.task == "classification" and not self.labels  # else folders are named after the classes
         if self.tabled:
             self.labels = {row["image"]: row["label"] for row in self.table("labels.csv", "label", needed=True)}

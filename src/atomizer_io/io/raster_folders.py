@@ -25,7 +25,7 @@ OneOrEach = str | Sensor | Mapping[str, str | Sensor] | None
 class ImageFolders:
     """The folders ``image`` and ``image_<name>`` in ``base``, and the user's options for them.
 
-    With ``patterns`` the files of ``image``, or of each name, lie where a pattern says instead (:func:`matching`).
+    With ``patterns`` the files of ``image``, or of each name, fit a pattern instead (:func:`matching`).
     ``sensor``, ``bands``, ``gsd_m`` and ``crs`` are one for all folders, or dictionaries by the name of the folder
     (``s2`` for ``image_s2``, ``image`` for ``image``). What they leave open may be given in ``a.bands.yaml`` beside
     ``a.tif``, or in ``image_s2.bands.yaml`` beside the folder or in ``root``.
@@ -197,18 +197,18 @@ def matching(root: Path, pattern: str) -> dict[str, tuple[Path, str | None]]:
     for at in range(1, len(parts), 2):  # the same word again stands for the same text
         words[at] = f"(?P={parts[at]})" if parts[at] in seen else f"(?P<{parts[at]}>[^/]+)"
         seen.add(parts[at])
-    found: dict[str, tuple[Path, str | None]] = {}
+    files: dict[str, tuple[Path, str | None]] = {}
     for path in sorted(root.glob("".join("*" if at % 2 else glob.escape(part) for at, part in enumerate(parts)))):
         match = re.fullmatch("".join(words), path.relative_to(root).as_posix())
         if match is None or path.name.startswith(".") or not path.is_file():
             continue
         name = unicodedata.normalize("NFC", match["name"])
-        if name in found:
-            raise DataError(path, f"has the same name, {name!r}, as {found[name][0]}: names of samples must differ")
-        found[name] = (path, match.groupdict().get("label"))
-    if not found:
-        raise DataError(root / pattern, "no file lies where this pattern says")
-    return found
+        if name in files:
+            raise DataError(path, f"has the same name, {name!r}, as {files[name][0]}: names of samples must differ")
+        files[name] = (path, match.groupdict().get("label"))
+    if not files:
+        raise DataError(root / pattern, "no file fits this pattern")
+    return files
 
 
 def assigned(masks: Mapping[str, Path], images: Collection[str]) -> dict[str, list[Path]]:
