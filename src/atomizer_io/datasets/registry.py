@@ -40,6 +40,7 @@ DATASETS: dict[str, str] = {
     "las-folder": "las_folder.LasFolder",
     "otb-patches": "otb_patches.OtbPatches",
     "presto-series": "presto_series.PrestoSeries",
+    "series-folder": "series_folder.SeriesFolder",
 }
 ALIASES = {
     "hls-burn-scars": "burnscars",
