@@ -21,7 +21,6 @@ from rasterio.transform import Affine
 from rasterio.warp import transform_geom
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.cashew import OPTICAL, MCashewPlant, region, windows
 from atomizer_io.errors import ConfigError, DataError
@@ -31,21 +30,8 @@ from data.cashew import CLOUDY, CRS_CODE, DATES, HEIGHT, SWATH_EDGE, TRANSFORM, 
 BANDS = [channel.name for channel in OPTICAL]
 DAYS = tuple(datetime.datetime.strptime(date, "%Y%m%d").date() for date in DATES)
 PROFILE = {"crs": CRS.from_epsg(CRS_CODE), "transform": Affine(*TRANSFORM)}
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fixtures.write("cashew", tmp_path_factory.mktemp("cashew") / "data")
-
-
-@pytest.fixture
-def folder(written: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(written, tmp_path / "data")
-
-
-@pytest.fixture
-def geobench(tmp_path: Path) -> Path:
-    return fixtures.write("m-cashew-plant", tmp_path / "data")
+DATASET = "cashew"
+GEOBENCH = "m-cashew-plant"
 
 
 def tif(folder: Path, date: str = DATES[0], band: str = "B04") -> Path:

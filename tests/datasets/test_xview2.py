@@ -18,7 +18,6 @@ import torch
 from scipy import ndimage
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets import xview2
 from atomizer_io.errors import ConfigError, DataError
@@ -28,11 +27,7 @@ from scenes import data_folder
 
 PLACE = "joplin-tornado_00000000"
 LINE = "POLYGON ((1 1, 20 20, 40 40, 1 1))"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return fixtures.write("xview2", tmp_path / "data")
+DATASET = "xview2"
 
 
 def read_png(path: Path) -> np.ndarray:
