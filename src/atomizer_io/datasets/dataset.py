@@ -77,12 +77,18 @@ def _descriptions() -> dict[str, dict[str, Any]]:
         return tomllib.load(file)
 
 
-def _channels(sensor: str, bands: str, gsd_m: float | None = None, **statistics: list[float]) -> tuple[Channel, ...]:
+def _channels(
+    sensor: str,
+    bands: str,
+    gsd_m: float | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> tuple[Channel, ...]:
     """Return channels of the catalogue, or such as it does not have if ``gsd_m`` is given, with their statistics."""
     names = bands.split()
     bare = dict.fromkeys(names)
     own = get(sensor).subset(*names) if gsd_m is None else Sensor.define(sensor, gsd_m=gsd_m, bands=bare)
-    return (own.with_statistics(**statistics) if statistics else own).channels
+    return (own if mean is None else own.with_statistics(mean=mean, std=std)).channels
 
 
 @dataclass(frozen=True, slots=True)
