@@ -26,6 +26,7 @@ from atomizer_io.datasets.cashew import OPTICAL, MCashewPlant, region, windows
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_lab.synthetic.rasters import write_raster
 from data.cashew import CLOUDY, CRS_CODE, DATES, HEIGHT, SWATH_EDGE, TRANSFORM, WIDTH
+from data.content import edit_json
 
 BANDS = [channel.name for channel in OPTICAL]
 DAYS = tuple(datetime.datetime.strptime(date, "%Y%m%d").date() for date in DATES)
@@ -51,10 +52,7 @@ def drawn(folder: Path) -> np.ndarray:
 
 
 def edit_labels(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    path = folder / "labels/00.geojson"
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
+    edit_json(folder / "labels/00.geojson", change)
 
 
 def test_values_are_those_of_the_files(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 import atomizer_io as aio
 from atomizer_io.data.sample import grid_values
 from atomizer_io.errors import ConfigError, DataError
+from data.content import edit_json
 
 SHAPE = (32, 32)
 OPTICAL = ["B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12"]
@@ -23,10 +23,7 @@ DATASET = "pastis-r"
 
 def edit(folder: Path, change: Any) -> None:
     """Apply ``change`` to the document of the metadata."""
-    path = folder / "metadata.geojson"
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
+    edit_json(folder / "metadata.geojson", change)
 
 
 def test_splits_are_folds(written: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import operator
 import os
 import pickle
@@ -23,6 +22,7 @@ from atomizer_io.datasets import xview2
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.polygons import from_wkt
 from atomizer_lab.synthetic.rasters import write_raster
+from data.content import edit_json as edit
 from scenes import data_folder
 
 PLACE = "joplin-tornado_00000000"
@@ -39,12 +39,6 @@ def read_png(path: Path) -> np.ndarray:
 
 def write_png(path: Path, values: np.ndarray) -> None:
     write_raster(path, values, driver="PNG")
-
-
-def edit(path: Path, change) -> None:
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
 
 
 def test_the_fixture_has_the_official_splits(folder: Path) -> None:

@@ -29,11 +29,6 @@ INFO = Info.of("forestnet", channels=(*VISIBLE, *INFRARED))
 FINE = INFO.classes
 MERGED = ("Plantation", "Smallholder agriculture", "Grassland shrubland", "Other")
 CLASSES = {"fine": ("label", FINE), "merged": ("merged_label", MERGED)}  # option -> column of the lists, classes
-# Outside the loss GEO-Bench's pixels are faded, so they have their own mean and std, as terratorch ships them.
-FADED = LANDSAT8.subset("B2", "B3", "B4", "B5", "B6", "B7").with_statistics(
-    mean=[72.852258, 83.677155, 77.58181, 123.987442, 91.536942, 74.719202],
-    std=[15.8371725, 14.7888126, 16.1005434, 16.3523488, 13.788274, 12.6913141],
-)
 GEOBENCH_KEYS = ("02 - Blue", "03 - Green", "04 - Red", "05 - NIR", "06 - SWIR1", "07 - SWIR2")
 DATED = re.compile(r"(\d{4})_(\d{2})_(\d{2})_cloud_(\d+)")
 
@@ -138,8 +133,8 @@ class ForestNet(Dataset):
 class MForestNet(GeoBench):
     """GEO-Bench's ForestNet: one image of 332 × 332 pixels of 15 m a sample, one for each year of an event."""
 
-    info = geobench_info(ForestNet.info, "m-forestnet", channels=FADED.channels)
-    known_bands: ClassVar = {key: FADED[key] for key in GEOBENCH_KEYS}
+    info = geobench_info(ForestNet.info, "m-forestnet")
+    known_bands: ClassVar = dict(zip(GEOBENCH_KEYS, info.channels, strict=True))
     pixel_m = GSD_M
 
     def acquired(self, stored: StoredSample, named: datetime.date | None, date: datetime.date | None) -> AtomSet:

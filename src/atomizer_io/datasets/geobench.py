@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -152,11 +152,11 @@ class GeoBench(Dataset):
         raise causes[0]
 
 
-def geobench_info(published: Info, name: str, **changes: Any) -> Info:
-    """Return the description of GEO-Bench's copy of a dataset."""
+def geobench_info(published: Info, name: str) -> Info:
+    """Return the description of GEO-Bench's copy of a dataset; its channels may have statistics of their own."""
     source = f"{SOURCE} ({published.task}_v1.0/{name})"
     own = Info.of(name, task=published.task, extent_m=published.extent_m, layout=LAYOUT, source=source)
-    return replace(own, **{"classes": published.classes, "channels": published.channels, **changes})
+    return replace(own, classes=published.classes, channels=own.channels or published.channels)
 
 
 def true_bands(dataset: str) -> dict[str, str]:
