@@ -87,22 +87,7 @@ class Labelled(Dataset):
     cache: str | Path | bool = True
 
     free_splits = True
-    info = Info(
-        name="labels",
-        title="Images with labels in a vector file",
-        task="segmentation",
-        channels=(),
-        extent_m=0.0,
-        splits=(*USUAL, "all"),
-        layout=(
-            "*.tif, image/*.tif, image_<sensor>/*.tif for several sensors, or *.laz\n"
-            "one .gpkg, .geojson, .fgb, .shp, .parquet or .csv with the labels"
-        ),
-        notes=(
-            "without a column of splits, blocks of block_m are dealt to folds (spatial cross-validation)",
-            "scores count all positions alike; weights are those of the loss in training",
-        ),
-    )
+    info = Info.of("labels")
 
     def configure(self) -> None:
         """Open the images and read the labels, which name the classes and the splits."""
