@@ -61,11 +61,11 @@ def test_killed_between_phases_it_ends_as_the_whole_run(whole: Path, kind: Any, 
 @pytest.mark.parametrize("damage", ["batch_size: '4'", "batch_size: 4.0", "crop_m: true", "repeat: -1", "queries: [1]"])
 def test_derived_settings_of_another_type_are_refused(tmp_path: Path, damage: str) -> None:
     (tmp_path / DERIVED).write_text("training: {batch_size: 4, crop_m: 120.0, repeat: 1, queries: null}\n")
-    derived = folder_files.read_derived(tmp_path)
-    assert derived == {"batch_size": 4, "crop_m": 120.0, "repeat": 1, "queries": None}
+    filled = folder_files.with_derived(config.Run(), tmp_path).training
+    assert (filled.batch_size, filled.crop_m, filled.repeat, filled.queries) == (4, 120.0, 1, None)
     (tmp_path / DERIVED).write_text(f"training: {{{damage}}}\n")
     with pytest.raises(ConfigError, match=r"derived\.yaml is damaged: remove it"):
-        folder_files.read_derived(tmp_path)
+        folder_files.with_derived(config.Run(), tmp_path)
 
 
 def test_killed_before_its_settings_it_begins_again(whole: Path) -> None:

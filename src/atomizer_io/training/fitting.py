@@ -31,10 +31,16 @@ def fitted(run: Run, summary: Summary, model: Model) -> Run:
     if crop_m == AUTO:  # a scene with one label stays whole: a part of it may not show why
         crop_m = crop_side(summary, model.least_side_px, model.crop_m) if model.task_spec.dense else None
     assert not isinstance(crop_m, str)
-    repeat = crops_in(summary, crop_m) if t.repeat is None else t.repeat
-    batch_size = samples_in_batch(summary, crop_m) if t.batch_size is None else t.batch_size
+    repeat = t.repeat
+    if repeat is None and crop_m is not None:  # as often as crops fit into a sample, on average
+        area = statistics.mean(width * height for width, height in summary.sides_m)
+        repeat = min(MOST_DRAWS, max(1, round(area / crop_m**2)))
+    batch_size = t.batch_size
+    if batch_size is None:  # as many as hold the measurements of the fewest crops of a batch
+        atoms = max(1.0, statistics.mean(summary.atoms)) if crop_m is None and summary.atoms else CROP_ATOMS
+        batch_size = min(MOST, max(FEWEST, round(FEWEST * CROP_ATOMS / atoms)))
     queries = t.queries if t.queries is not None or model.whole_maps else QUERIES
-    filled = dataclasses.replace(t, crop_m=crop_m, repeat=repeat, batch_size=batch_size, queries=queries)
+    filled = dataclasses.replace(t, crop_m=crop_m, repeat=repeat or 1, batch_size=batch_size, queries=queries)
     return dataclasses.replace(run, training=filled)
 
 
@@ -54,19 +60,3 @@ def crop_side(summary: Summary, least_px: int = 1, needed_m: float | None = None
     step_m = SIDE_PIXELS * summary.pixel_m
     side_m = step_m * max(1, round(math.sqrt(CROP_ATOMS / summary.atoms_per_m2) / step_m))
     return min(max(side_m, least_px * summary.pixel_m), narrowest_m)
-
-
-def crops_in(summary: Summary, crop_m: float | None) -> int:
-    """Return how many crops fit into a sample, on average."""
-    if crop_m is None:
-        return 1
-    area = statistics.mean(width * height for width, height in summary.sides_m)
-    return min(MOST_DRAWS, max(1, round(area / crop_m**2)))
-
-
-def samples_in_batch(summary: Summary, crop_m: float | None) -> int:
-    """Return how many samples hold as many measurements as the fewest crops of a batch."""
-    if crop_m is not None or not summary.atoms:
-        return FEWEST
-    atoms = FEWEST * CROP_ATOMS / max(1.0, statistics.mean(summary.atoms))
-    return min(MOST, max(FEWEST, round(atoms)))

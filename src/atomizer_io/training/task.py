@@ -93,6 +93,7 @@ class Task(lightning.LightningModule):
         self.scores = Scores(model.task_spec)
         self.scoring = Scoring(model.task_spec, self.scores)
         self.latest: dict[str, Any] = {}
+        self.skipped: dict[str, str] = {}  # what could not be read, and why
         self.atoms, self.since, self.log_every = 0, time.monotonic(), 1
         self.ema: EMA | None = None
         self.stored_ema: dict[str, Any] | None = None
@@ -117,6 +118,7 @@ class Task(lightning.LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor | None:
         """Return the mean loss over all known positions of the global batch."""
+        self.skipped |= {item.path: item.cause for item in batch.skipped}
         place = (batch.draws[0].epoch, batch.draws[0].batch, self.global_rank) if batch.draws else (0, 0, 0)
         seed = generator(self.seed, "dropout", *place).initial_seed()
         if self.device.type == "cpu":  # torch.manual_seed spends milliseconds on devices that are not there
@@ -173,6 +175,7 @@ class Task(lightning.LightningModule):
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         """Add the samples of a batch to the scores."""
+        self.skipped |= {item.path: item.cause for item in batch.skipped}
         if batch.samples:
             contexts = [self.model.in_context(inputs) for inputs in batch.inputs]
             self.scoring.add(batch.samples, batch.outputs(self.model), contexts)
