@@ -14,6 +14,7 @@ import dataclasses
 import difflib
 import itertools
 import json
+import logging
 import os
 import re
 import typing
@@ -41,8 +42,9 @@ OLD_KEYS = {  # names of earlier versions, which are still read, until version 1
     "training.rival": "training.baselines",
     "training.turns": "training.rotations",
 }
-# Settings of earlier versions that have no effect any more: the per-pixel warm start is gone.
-GONE_KEYS = ("training.settle", "training.settled_rate", "training.warm_start", "training.warm_start_rate")
+# of the group training in earlier versions, without effect: there is no per-pixel warm start any more
+GONE_KEYS = ("settle", "settled_rate", "warm_start", "warm_start_rate")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -209,33 +211,23 @@ def shipped(path: Path) -> Path:
 def renamed(document: dict[str, Any]) -> dict[str, Any]:
     """Return settings with the present names of all keys; a key that is given by both of its names is an error."""
     document = copy.deepcopy(document)
+    training = document.get("training")
+    if not isinstance(training, dict):
+        return document
     for old, new in OLD_KEYS.items():
-        *parents, last = old.split(".")
-        group = group_of(document, parents)
-        if group is None or last not in group:
-            continue
-        value = group.pop(last)
-        *parents, last = new.split(".")
-        group = group_of(document, parents, make=True)
-        if group is None or last in group:
+        before, now = old.removeprefix("training."), new.removeprefix("training.")
+        if before in training and now in training:
             raise ConfigError(f"settings {old} and {new} are the same, by its earlier and its present name: leave one")
-        group[last] = value
-    for old in GONE_KEYS:
-        *parents, last = old.split(".")
-        group = group_of(document, parents)
-        if group is not None and last in group:
-            del group[last]
-    if (group_of(document, ["training"]) or {}).get("learning_rate", 0) is None:  # left open by earlier versions
-        del document["training"]["learning_rate"]
+        if before in training:
+            training[now] = training.pop(before)
+    for key in training.keys() & {*GONE_KEYS}:
+        del training[key]
+        logger.warning("setting training.%s is ignored: there is no per-pixel warm start any more", key)
+    if training.get("learning_rate", 0) is None:
+        del training["learning_rate"]
+        default = TrainingSettings.learning_rate
+        logger.warning("setting training.learning_rate is null and ignored: it is not derived any more, but %g", default)
     return document
-
-
-def group_of(document: dict[str, Any], keys: Sequence[str], make: bool = False) -> dict[str, Any] | None:
-    """Return the group of settings under these keys; None where there is none, or it is no group."""
-    group: Any = document
-    for key in keys:
-        group = (group.setdefault(key, {}) if make else group.get(key)) if isinstance(group, dict) else None
-    return group if isinstance(group, dict) else None
 
 
 def present_key(key: str) -> str:
