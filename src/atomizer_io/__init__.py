@@ -67,8 +67,8 @@ __all__ = [
     "sensors",
 ]
 
-# The names of each module, imported when they are first used: torch alone takes seconds, and `atomizer --help` needs none
-# of it. The imports above are the same for type checkers and editors.
+# The names of each module, imported when they are first used: torch alone takes seconds, and `atomizer --help` needs
+# none of it. The imports above are the same for type checkers and editors.
 _PACKAGES = {"datasets": "datasets", "decoding": "decoding", "sensors": "data.sensors"}
 _NAMES = {
     "data.atoms": ("Acquisition", "AtomSet"),
