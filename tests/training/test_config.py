@@ -196,7 +196,7 @@ def test_settings_of_the_earlier_warm_start_are_ignored_with_a_line_each(
     assert [line.split()[1].removeprefix("training.") for line in lines] == [
         *("learning_rate", "settle", "warm_start", "warm_start_rate")  # old name
     ]
-    assert "null and ignored: it is not derived any more, but 0.002" in lines[0]
+    assert "null and ignored: it is 0.002, and not derived any more" in lines[0]
     assert all("there is no per-pixel warm start any more" in line for line in lines[1:])
 
 

@@ -30,8 +30,7 @@ from atomizer_io.models.base import log_probabilities
 from atomizer_io.models.sites import seen_sites
 from atomizer_io.training.data import subsampled, unusable
 from atomizer_io.training.draws import generator
-from atomizer_io.training.losses import loss_sum
-from atomizer_io.training.metrics import Scores, Scoring, main_score, merit
+from atomizer_io.training.metrics import Scores, main_score, merit
 from atomizer_io.training.neighbourhoods import WINDOWS, surroundings
 
 FITTED, SCORED = 60_000, 5  # most positions that are fitted on; times as many that are scored
@@ -227,8 +226,7 @@ class Baseline:
     def scores(self, rows: Floats, target: NDArray[Any]) -> dict[str, Any]:
         """Return the scores of the model on these rows."""
         scores = Scores(self.task_spec, everywhere=False)
-        outputs, labels = self.outputs(rows), torch.from_numpy(target)
-        scores.update(outputs, labels, *loss_sum(outputs, labels, self.task_spec))
+        scores.update(self.outputs(rows), torch.from_numpy(target))
         return scores.compute()
 
 
@@ -302,13 +300,10 @@ class Baselines:
     def score(self, dataset: Dataset, limit: int | None = None) -> dict[str, dict[str, Any]]:
         """Return the scores of each baseline by name, on at most ``limit`` samples of a dataset."""
         scores = {baseline.name: Scores(self.task_spec, everywhere=False) for baseline in self.models}
-        adding = {name: Scoring(self.task_spec, own) for name, own in scores.items()}
         for sample, columns in self._described(known_samples(dataset, SCORED * self.most_rows, self.seed, limit)):
             rows = self.table.rows(columns)
             for baseline in self.models:
-                adding[baseline.name].add([sample], baseline.outputs(rows))
-        for scoring in adding.values():
-            scoring.finish()
+                scores[baseline.name].add([sample], baseline.outputs(rows))
         return {name: own.compute() for name, own in scores.items()}
 
     def _rows(self, samples: Sequence[tuple[Sample, list[Column]]]) -> Rows:

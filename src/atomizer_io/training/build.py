@@ -38,11 +38,6 @@ class Inspection:
     statistics: Statistics
     summary: Summary
 
-    @property
-    def dates(self) -> bool:
-        """Whether the samples are of several days, so that a model can learn what a date means."""
-        return self.summary.several_days
-
 
 def inspect(run: Run, train: Dataset, progress: bool = False) -> Inspection:
     """Inspect some training samples, drawn at random; the statistics are theirs or those of a file that is named."""
@@ -58,19 +53,22 @@ def inspect(run: Run, train: Dataset, progress: bool = False) -> Inspection:
 
 
 def described(run: Run, train: Dataset, statistics: Statistics) -> tuple[Channel, ...]:
-    """The channels with the statistics of the settings: measured, published, or those of a file.
+    """Return the channels that the model is made for, with the statistics of the settings.
 
-    Measured ones give way to published ones where there are few values, published ones to measured ones where there
-    are none.
+    These are measured, published, or those of a file. Measured ones give way to published ones where there are few
+    values, published ones to measured ones where there are none. A model that reads only channels it was made for also
+    gets those that the dataset is known to have: a rare sensor need not be among the samples that were inspected.
     """
     published = {(c.sensor, c.name): c for c in train.channels if c.mean is not None and c.std is not None}
     source = run.data.statistics or PUBLISHED
-
-    def chosen(channel: Channel, count: int) -> Channel:
-        measured = source not in (MEASURED, PUBLISHED) or (source == MEASURED and count >= FEW_VALUES and channel.std)
-        return channel if measured else published.get((channel.sensor, channel.name), channel)
-
-    return tuple(chosen(channel, count) for channel, count in zip(statistics.channels, statistics.counts, strict=True))
+    channels = {}
+    for channel, count in zip(statistics.channels, statistics.counts, strict=True):
+        own = source not in (MEASURED, PUBLISHED) or (source == MEASURED and count >= FEW_VALUES and channel.std)
+        key = channel.sensor, channel.name
+        channels[key] = channel if own else published.get(key, channel)
+    if not preset(run.model.preset)[0].capabilities.new_channels:
+        channels |= {(c.sensor, c.name): c for c in train.channels if (c.sensor, c.name) not in channels}
+    return tuple(channels.values())
 
 
 def notes_of(run: Run, train: Dataset, inspection: Inspection) -> list[str]:
@@ -81,7 +79,7 @@ def notes_of(run: Run, train: Dataset, inspection: Inspection) -> list[str]:
         for name, count in zip(train.info.classes, statistics.classes, strict=False)
         if not count
     ]
-    if inspection.summary.days and not inspection.dates:
+    if inspection.summary.days and not inspection.summary.several_days:
         several = " of a sensor" if len(inspection.summary.days) > 1 else ""
         notes.append(f"all training samples{several} are of one day of the year, so dates are not used")
     published = {(c.sensor, c.name): c for c in train.channels}
@@ -163,19 +161,6 @@ def task_of(train: Dataset, inspection: Inspection) -> str:
     return "scene_regression" if task == "regression" and not any(inspection.summary.queries) else task
 
 
-def inputs_of(run: Run, train: Dataset, inspection: Inspection) -> tuple[Channel, ...]:
-    """Return the channels that the model is made for.
-
-    A model that reads only channels it was made for also gets those that the dataset is known to have: a rare sensor
-    need not be among the samples that were inspected.
-    """
-    channels = described(run, train, inspection.statistics)
-    if preset(run.model.preset)[0].capabilities.new_channels:
-        return channels
-    names = {(channel.sensor, channel.name) for channel in channels}
-    return channels + tuple(channel for channel in train.channels if (channel.sensor, channel.name) not in names)
-
-
 def shows_all(run: Run, inspection: Inspection, channels: Iterable[Channel]) -> bool:
     """Whether a training always shows all of these channels, so that nothing is learned of doing without any."""
     return not run.training.channel_dropout.hide and {(c.sensor, c.name) for c in channels} <= inspection.summary.in_all
@@ -192,7 +177,7 @@ def shown_fields(run: Run, inspection: Inspection) -> tuple[str, ...]:
 def task_spec_of(run: Run, train: Dataset, inspection: Inspection) -> TaskSpec:
     """Return the task of the training data: its outputs, class names, channels and statistics."""
     info, statistics = train.info, inspection.statistics
-    channels = inputs_of(run, train, inspection)
+    channels = described(run, train, statistics)
     task_spec = TaskSpec(
         task=task_of(train, inspection),
         num_outputs=info.num_outputs,
@@ -207,7 +192,7 @@ def task_spec_of(run: Run, train: Dataset, inspection: Inspection) -> TaskSpec:
         complete_fields=shown_fields(run, inspection),
         point_density=statistics.density,
         thinning=run.training.point_augmentation.thinning,
-        dates=inspection.dates,
+        dates=inspection.summary.several_days,
         extent_m=info.extent_m or None,
         pixel_m=None if inspection.summary.points else inspection.summary.pixel_m,
         timesteps=tuple(sorted(inspection.summary.timesteps)),
@@ -241,7 +226,7 @@ def started(run: Run, source: str, train: Dataset, inspection: Inspection) -> Mo
     whole = old.complete and shows_all(run, inspection, old.channels)
     shown = {*shown_fields(run, inspection)}
     task_spec = old.replace(
-        dates=old.dates or inspection.dates,
+        dates=old.dates or inspection.summary.several_days,
         complete=whole,
         complete_fields=tuple(name for name in old.complete_fields if name in shown),
         thinning=min(old.thinning, run.training.point_augmentation.thinning),

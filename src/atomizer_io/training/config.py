@@ -226,14 +226,10 @@ def renamed(document: dict[str, Any]) -> dict[str, Any]:
     if training.get("learning_rate", 0) is None:
         del training["learning_rate"]
         default = TrainingSettings.learning_rate
-        logger.warning("setting training.learning_rate is null and ignored: it is not derived any more, but %g", default)
+        logger.warning(
+            "setting training.learning_rate is null and ignored: it is not derived any more, but %g", default
+        )
     return document
-
-
-def present_key(key: str) -> str:
-    """Return the present name of a dotted key, which may lie within a group that was renamed."""
-    old = next((old for old in OLD_KEYS if key == old or key.startswith(f"{old}.")), None)
-    return key if old is None else OLD_KEYS[old] + key[len(old) :]
 
 
 def override(document: dict[str, Any], overrides: Sequence[str]) -> None:
@@ -242,8 +238,9 @@ def override(document: dict[str, Any], overrides: Sequence[str]) -> None:
         key, equals, value = text.partition("=")
         if not equals or not all(part.isidentifier() for part in key.split(".")):
             raise ConfigError(f"{text!r} is not a setting: write key=value, such as training.epochs=3")
+        old = next((old for old in OLD_KEYS if f"{key}.".startswith(f"{old}.")), "")  # perhaps a group
+        *parents, last = (OLD_KEYS.get(old, "") + key[len(old) :]).split(".")
         place = document
-        *parents, last = present_key(key).split(".")
         for part in parents:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
@@ -318,16 +315,12 @@ def check_keys(kind: Any, document: Any, where: str = "") -> None:
             near = difflib.get_close_matches(str(key), hints, n=1)
             hint = f"did you mean {where}{near[0]}?" if near else f"known are {', '.join(hints)}"
             raise ConfigError(f"unknown setting {where}{key}; {hint}")
-        if value is None and not _may_be_null(hints[key]):
+        if value is None and hints[key] is not Any and type(None) not in typing.get_args(hints[key]):
             raise ConfigError(f"setting {where}{key} is null: give it a value, or leave it out for the default")
         if dataclasses.is_dataclass(hints[key]):
             if not isinstance(value, dict):
                 raise ConfigError(f"setting {where}{key} is {value!r}; it is a group: write {where}{key}.NAME=VALUE")
             check_keys(hints[key], value, f"{where}{key}.")
-
-
-def _may_be_null(hint: Any) -> bool:
-    return hint is Any or type(None) in typing.get_args(hint)
 
 
 def plain(run: Run) -> dict[str, Any]:

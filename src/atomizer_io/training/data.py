@@ -164,24 +164,20 @@ class Collate:
         """Prepare the items that could be read."""
         drawn = [item if isinstance(item, tuple) else (item, None) for item in items]
         samples = [(item, draw) for item, draw in drawn if isinstance(item, Sample)]
-        cost = self._cost(drawn[0][1])
+        cost, first = self.costs[0], drawn[0][1]
+        if len(self.costs) > 1 and first is not None:
+            own = generator(self.seed or 0, "configuration", first.epoch, first.batch)
+            cost = self.costs[int(torch.randint(len(self.costs), (), generator=own))]
         random = self.seed is not None or cost.budget is not None
         inputs = []
         for sample, draw in samples:
-            own = None
-            if random and draw is not None:
-                own = generator(self.seed or 0, "cells", draw.epoch, draw.batch, draw.place)
-            inputs.append(self.prepare(sample.atoms, sample.queries, cost, own))
+            place = (draw.epoch, draw.batch, draw.place) if random and draw is not None else None
+            choices = None if place is None else generator(self.seed or 0, "cells", *place)
+            inputs.append(self.prepare(sample.atoms, sample.queries, cost, choices))
         skips = [item for item, _ in drawn if isinstance(item, Skipped)]
         return Batch(
             [sample for sample, _ in samples], inputs, skips, [draw for _, draw in samples if draw is not None]
         )
-
-    def _cost(self, draw: Draw | None) -> Cost:
-        if len(self.costs) == 1 or draw is None:
-            return self.costs[0]
-        own = generator(self.seed or 0, "configuration", draw.epoch, draw.batch)
-        return self.costs[int(torch.randint(len(self.costs), (), generator=own))]
 
 
 class ResumableLoader(PackingLoader):

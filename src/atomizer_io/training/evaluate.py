@@ -28,7 +28,7 @@ from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration, obse
 from atomizer_io.training.batches import explained_worker_death
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import EvaluationSamples, evaluation_loader
-from atomizer_io.training.metrics import Scores, Scoring
+from atomizer_io.training.metrics import Scores
 from atomizer_io.training.splits import open_split
 
 FEW = 4  # samples that show which channels a dataset has, and whether its values are like those of training
@@ -143,14 +143,12 @@ def score(
     decoder = BatchDecoder(model, decoding)
     loader = evaluation_loader(samples, decoder.preparer(), workers, cost=decoding.cost)
     model.eval()
-    scores = Scores(model.task_spec, everywhere=False)
-    scoring, skipped = Scoring(model.task_spec, scores), {}
+    scores, skipped = Scores(model.task_spec, everywhere=False), {}
     shown: dict[str, Any] = {"title": f"scoring {channels}", "unit": " samples", "show": progress, "stay": False}
     for batch in watched(loader, loader.samples, **shown, count=lambda batch: batch.read):
         skipped.update({item.path: item.cause for item in batch.skipped})
         if batch.samples:
-            scoring.add(batch.samples, decoder(batch), decoder.contexts(batch))
-    scoring.finish()
+            scores.add(batch.samples, decoder(batch), decoder.contexts(batch))
     result = scores.compute()
     if decoder.share is not None:
         result["asked"] = decoder.share  # old name

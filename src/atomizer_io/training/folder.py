@@ -13,7 +13,6 @@ import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -38,21 +37,17 @@ def with_derived(run: Run, folder: Path) -> Run:
     """Return ``run`` with the values that it derived before, where its settings leave them open."""
     path = folder / DERIVED
     derived = config.read_yaml(path).get("training", {}) if path.exists() else {}
-    if not isinstance(derived, dict) or {*derived} - {*LEFT_OPEN, *EARLIER} or not _plausible(derived):
+    plausible = isinstance(derived, dict) and not {*derived} - {*LEFT_OPEN, *EARLIER}
+    for name, value in derived.items() if plausible else ():
+        number = type(value) is int or (type(value) is float and name not in COUNTS)
+        plausible &= value is None or (number and 0 < value < math.inf)
+    if not plausible:
         raise ConfigError(f"{path} is damaged: remove it, and what it held is found out again")
     t = run.training
     left = {name for name in LEFT_OPEN if getattr(t, name) in (None, AUTO)}
     left -= {"crop_m"} if t.crop_m is None else set()  # where None is a choice
     filled = {name: value for name, value in derived.items() if name in left}
     return dataclasses.replace(run, training=dataclasses.replace(t, **filled))
-
-
-def _plausible(derived: dict[str, Any]) -> bool:
-    """Return whether the values of ``derived.yaml`` are positive numbers, whole where they count, or None."""
-    return all(
-        value is None or (type(value) in ((int,) if name in COUNTS else (int, float)) and 0 < value < math.inf)
-        for name, value in derived.items()
-    )
 
 
 def write_settings(chosen: Run, run: Run, folder: Path) -> None:

@@ -20,7 +20,7 @@ from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.draws import generator
 from atomizer_io.training.losses import loss_sum
-from atomizer_io.training.metrics import Scores, Scoring
+from atomizer_io.training.metrics import Scores
 from atomizer_io.training.optimizer import EMA, adamw, clip_gradients
 from atomizer_io.training.state import StateIO
 
@@ -91,7 +91,6 @@ class Task(lightning.LightningModule):
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.scores = Scores(model.task_spec)
-        self.scoring = Scoring(model.task_spec, self.scores)
         self.latest: dict[str, Any] = {}
         self.skipped: dict[str, str] = {}  # what could not be read, and why
         self.atoms, self.since, self.log_every = 0, time.monotonic(), 1
@@ -171,18 +170,17 @@ class Task(lightning.LightningModule):
     def on_validation_epoch_start(self) -> None:
         """Forget the scores of the validation before."""
         self.scores.reset()
-        self.scoring = Scoring(self.model.task_spec, self.scores, self.class_weights)
+        self.scores.class_weights = self.class_weights
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         """Add the samples of a batch to the scores."""
         self.skipped |= {item.path: item.cause for item in batch.skipped}
         if batch.samples:
             contexts = [self.model.in_context(inputs) for inputs in batch.inputs]
-            self.scoring.add(batch.samples, batch.outputs(self.model), contexts)
+            self.scores.add(batch.samples, batch.outputs(self.model), contexts)
 
     def on_validation_epoch_end(self) -> None:
         """Compute and log the scores of the whole split."""
-        self.scoring.finish()
         self.latest = self.scores.compute()
         for name, value in self.latest.items():
             if isinstance(value, float):
