@@ -21,6 +21,7 @@ from atomizer_io.training.baselines import Baselines, Table, candidates, columns
 from atomizer_io.training.results import lost
 from atomizer_io.training.run import train
 from atomizer_io.training.splits import open_split
+from runs import synthetic
 from scenes import points
 
 pytest.importorskip("sklearn")
@@ -218,25 +219,8 @@ def test_one_class_is_no_task() -> None:
 
 
 def settings(folder: Path) -> config.Run:
-    return config.parse(
-        {
-            "data": {
-                "name": "synthetic",
-                "options": {"like": "sen1floods11", "size": 16, "length": 6},
-                **{"workers": 0, "measure": 2},
-            },
-            "model": {
-                "preset": "atomizer_io_tiny",
-                "settings": {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8},
-            },
-            "training": {
-                **{"max_steps": 2, "queries": 20, "loggers": [], "accelerator": "cpu", "figures": 0},
-                "validation_samples": 2,
-            },
-            "output": str(folder),
-            "name": "run",
-        }
-    )
+    data = {"options": {"like": "sen1floods11", "size": 16, "length": 6}}
+    return synthetic(folder, data, max_steps=2, baselines=True)
 
 
 def test_a_run_reports_their_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -191,14 +192,11 @@ class KeepModels(Callback):
 
 def whole_lines(path: Path) -> list[str]:
     """Return the lines of a history that were not cut off; none where there is no file."""
-
-    def whole(line: str) -> bool:
-        try:
-            return isinstance(parse_json(line), dict)
-        except ValueError:
-            return False
-
-    return [*filter(whole, path.read_text(encoding="utf-8", errors="replace").splitlines())] if path.exists() else []
+    lines = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError):
+            lines += [line] if isinstance(parse_json(line), dict) else []
+    return lines
 
 
 class Figures(Callback):

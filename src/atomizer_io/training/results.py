@@ -209,18 +209,17 @@ def compare(
 
 def lost(scores: dict[str, Any], baselines: dict[str, dict[str, dict[str, Any]]], task_spec: TaskSpec) -> str | None:
     """Return a sentence on the baselines to which the model lost, and what to do; None where it lost to none."""
-
-    def rank(use: str, name: str) -> float:
-        return merit(baselines[use][name], task_spec)
-
-    best = {use: max(by_name, key=lambda name: rank(use, name)) for use, by_name in baselines.items()}
-    behind = [use for use, name in best.items() if rank(use, name) > merit(scores[use], task_spec)]
+    behind = {}
+    for use, by_name in baselines.items():
+        best = max(by_name, key=lambda name: merit(by_name[name], task_spec))
+        if merit(by_name[best], task_spec) > merit(scores[use], task_spec):
+            behind[use] = best
     if not behind:
         return None
     name = main_score(task_spec)
     to = " and ".join(
-        f"the {best[use]} on {use} ({baselines[use][best[use]][name]:.4g} against {scores[use][name]:.4g})"
-        for use in behind
+        f"the {best} on {use} ({baselines[use][best][name]:.4g} against {scores[use][name]:.4g})"
+        for use, best in behind.items()
     )
     return (
         f"note: this model lost to {to}. Train longer if its score was still getting better (training.epochs, "

@@ -31,7 +31,7 @@ from atomizer_io.models.base import Model
 from atomizer_io.models.registry import preset
 from atomizer_io.training import config, folder
 from atomizer_io.training.batches import Grouped, explained_worker_death
-from atomizer_io.training.build import build, class_weights, costs_of, initialise, inspect, notes_of
+from atomizer_io.training.build import build, class_weights, costs_of, fitted, initialise, inspect, notes_of
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import (
     Collate,
@@ -41,7 +41,6 @@ from atomizer_io.training.data import (
     evaluation_loader,
 )
 from atomizer_io.training.draws import Draws
-from atomizer_io.training.fitting import fitted
 from atomizer_io.training.results import conclude
 from atomizer_io.training.schedule import LEAST_STEPS, OpenSchedule, cosine, validation_interval
 from atomizer_io.training.splits import open_split
