@@ -6,7 +6,7 @@ import importlib.metadata
 import importlib.util
 
 EXTRAS = {
-    "geo": ("rasterio", "laspy", "lazrs", "pyproj", "h5py", "xarray", "rioxarray", "pyogrio", "shapely"),
+    "geo": ("rasterio", "laspy", "lazrs", "pyproj", "h5py", "xarray", "rioxarray", "pyogrio", "shapely", "pyarrow"),
     "train": ("matplotlib", "lightning", "torchmetrics", "jsonargparse"),
     "dask": ("dask", "distributed"),
     "export": ("onnx", "onnxscript", "onnxruntime", "pystac"),
