@@ -71,6 +71,16 @@ class Killed(Exception):
     """Stands for a kill: nothing of ours handles it."""
 
 
+class Payload:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.path,)
+
+
 def break_at(
     monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, call: int, error: type[BaseException] = Killed
 ) -> None:

@@ -87,13 +87,13 @@ def watched(
     unit: str = "",
     show: bool = True,
     stay: bool = True,
-    count: Callable[[T], int] = lambda item: 1,
+    count: Callable[[T], int] | None = None,
 ) -> Iterator[T]:
     """Yield the ``items`` one by one and show progress after each; the options are those of :func:`progress_bar`.
 
-    ``count`` is how many of the total an item stands for.
+    ``count`` returns how many of the total an item stands for, one if it is left out.
     """
     with progress_bar(total, title=title, unit=unit, show=show, stay=stay) as bar:
         for item in items:
             yield item
-            bar.update(count(item))
+            bar.update(1 if count is None else count(item))

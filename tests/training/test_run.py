@@ -74,11 +74,6 @@ def test_what_is_stored_is_what_was_scored(whole: Path, settings: Path) -> None:
     assert model.config.budget == 300  # that of the last configuration, with which a training would go on
 
 
-def test_a_run_is_not_overwritten(whole: Path, settings: Path) -> None:
-    with pytest.raises(ConfigError, match="holds a run already"):
-        trained(settings, "whole")
-
-
 def kill_when_the_state_is_replaced() -> None:
     plain = os.replace
 
@@ -103,15 +98,7 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(
     assert killed(kill, *words)
     assert exit_code(start(command, (*words, "--resume"))) == 0
     assert same(whole, whole.parent / name)
-
-
-def test_time_is_up_and_the_run_goes_on_later(whole: Path, settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", str(settings), "--quiet", "name=hurried", "training.figures=0"]
-    assert main([*words, "--max-time", "00:00:00"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["finished"] is False
-    assert main([*words, "--resume", "training.max_time=null"]) == 0
-    assert same(whole, whole.parent / "hurried")
-    assert (whole.parent / "hurried" / "logs").is_dir() and (whole.parent / "hurried" / "logs-2").is_dir()
+    assert (whole.parent / name / "logs").is_dir() and (whole.parent / name / "logs-2").is_dir()
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -142,7 +143,7 @@ def score(
     model.eval()
     scores, skipped = Scores(model.task_spec, everywhere=False), {}
     shown: dict[str, Any] = {"title": f"scoring {channels}", "unit": " samples", "show": progress, "stay": False}
-    for batch in watched(loader, loader.samples, **shown, count=lambda batch: batch.read):
+    for batch in watched(loader, loader.samples, **shown, count=operator.attrgetter("read")):
         skipped.update({item.path: item.cause for item in batch.skipped})
         if batch.samples:
             scores.add(batch.samples, decoder(batch), decoder.contexts(batch))

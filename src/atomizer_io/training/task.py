@@ -93,7 +93,7 @@ class Task(lightning.LightningModule):
         self.scores = Scores(model.task_spec)
         self.latest: dict[str, Any] = {}
         self.skipped: dict[str, str] = {}  # what could not be read, and why
-        self.atoms, self.since, self.log_every = 0, time.monotonic(), 1
+        self.atoms, self.since = 0, time.monotonic()
         self.ema: EMA | None = None
         self.stored_ema: dict[str, Any] | None = None
 
@@ -110,10 +110,6 @@ class Task(lightning.LightningModule):
             self.ema.swap()
 
     on_fit_end = on_validation_start = on_validation_end = swap_ema  # the callbacks of a validation come before its end
-
-    def on_train_start(self) -> None:
-        """Learn which steps Lightning writes down."""
-        self.log_every = int(getattr(self.trainer, "log_every_n_steps", 1)) or 1
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor | None:
         """Return the mean loss over all known positions of the global batch."""
@@ -141,7 +137,7 @@ class Task(lightning.LightningModule):
             )
         self.atoms += batch.num_atoms
         # Lightning writes one step in so many; to hand it numbers takes longer than parts of a small step
-        if self.global_step == 0 or (self.global_step + 1) % self.log_every == 0:
+        if self.global_step == 0 or (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
             rate = self.atoms / max(time.monotonic() - self.since, 1e-9)
             self.atoms, self.since = 0, time.monotonic()
             self.log("loss", loss.detach(), prog_bar=True, sync_dist=True, batch_size=max(1, len(batch.samples)))
