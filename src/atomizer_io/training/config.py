@@ -220,14 +220,14 @@ def renamed(document: dict[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"settings {old} and {new} are the same, by its earlier and its present name: leave one")
         if before in training:
             training[now] = training.pop(before)
-    for key in training.keys() & {*GONE_KEYS}:
+    for key in [key for key in GONE_KEYS if key in training]:
         del training[key]
         logger.warning("setting training.%s is ignored: there is no per-pixel warm start any more", key)
     if training.get("learning_rate", 0) is None:
         del training["learning_rate"]
         default = TrainingSettings.learning_rate
         logger.warning(
-            "setting training.learning_rate is null and ignored: it is not derived any more, but %g", default
+            "setting training.learning_rate is null and ignored: it is %g, and not derived any more", default
         )
     return document
 

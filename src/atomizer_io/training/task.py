@@ -137,7 +137,8 @@ class Task(lightning.LightningModule):
             )
         self.atoms += batch.num_atoms
         # Lightning writes one step in so many; to hand it numbers takes longer than parts of a small step
-        if self.global_step == 0 or (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
+        every: int = getattr(self.trainer, "log_every_n_steps", 1) or 1
+        if self.global_step == 0 or (self.global_step + 1) % every == 0:
             rate = self.atoms / max(time.monotonic() - self.since, 1e-9)
             self.atoms, self.since = 0, time.monotonic()
             self.log("loss", loss.detach(), prog_bar=True, sync_dist=True, batch_size=max(1, len(batch.samples)))
