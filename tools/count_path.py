@@ -62,7 +62,7 @@ class Counted:
         return Counter(self.file(code) for code in self.functions)
 
     def names(self) -> dict[str, list[str]]:
-        """Return, of each file, the functions in the order of their lines, each with those that call it from other files."""
+        """Return the functions of each file in the order of their lines, with those that call each from other files."""
         callers: dict[CodeType, set[str]] = {}
         for caller, called in self.calls:
             callers.setdefault(called, set()).add(f"{self.file(caller)}:{caller.co_qualname}")
@@ -172,7 +172,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--src", type=Path, default=HERE / "src", help="the src folder to count (default: this tree)")
     parser.add_argument("--files", action="store_true", help="also print the functions entered in each file")
-    parser.add_argument("--list", action="store_true", help="also print these functions and who calls them from other files")
+    parser.add_argument(
+        "--list", action="store_true", help="also print these functions and who calls them from other files"
+    )
     parser.add_argument("--path", choices=PATHS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.path is not None:

@@ -21,7 +21,7 @@ from atomizer_io.io.point_windows import WindowGrid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.prediction.engines import Processes
 from atomizer_io.prediction.options import Decoding, Execution, PointCloudWindows
-from atomizer_io.prediction.point_maps import PointMapLayout, map_grid_of, predict_point_cloud_map
+from atomizer_io.prediction.point_maps import PointMapJob, layout_on, map_grid_of, predict_point_cloud_map
 from chips import read
 from scenes import SMALL
 
@@ -230,18 +230,20 @@ def test_every_pixel_lies_in_a_window(tmp_path: Path, side_m: float, stride_m: f
     bounds = (WEST, SOUTH, WEST + 61.7, SOUTH + 40.9)
     windows = WindowGrid.over(tmp_path, bounds, side_m, stride_m)
     grid = map_grid_of(bounds, PointCloudHeader(1, bounds), gsd_m)
-    layout = PointMapLayout.on(grid, windows, 1.0)
+    layout, numbers = layout_on(grid, windows, 1.0)
+    job = PointMapJob(None, grid, 1.0, windows, numbers, 1.0)
     covered = np.zeros((grid.height, grid.width), int)
-    for row in range(len(layout.tops)):
-        assert layout.strip(row)[0] < layout.strip(row)[1]
-        for window in layout.row(row):
+    strips = [layout.rows.strip(row) for row in range(len(layout.rows.starts))]
+    for row, strip in enumerate(strips):
+        assert strip[0] < strip[1]
+        for window in layout.windows([row]):
             part = covered[window.top : window.top + window.height, window.left : window.left + window.width]
             part += 1
-            pixels = window.grid(grid, 1.0)
+            _, pixels = job.window(window)
             assert part.shape == pixels.shape
             inner = np.abs(pixels.positions().numpy()).max(axis=0)
             assert (inner <= side_m / 2 + 0.02 * side_m + gsd_m).all()
-    assert layout.strip(0)[0] == 0 and layout.strip(len(layout.tops) - 1)[1] == grid.height
+    assert strips[0][0] == 0 and strips[-1][1] == grid.height
     assert covered.min() >= 1
 
 

@@ -58,12 +58,12 @@ def test_blending_is_the_weighted_mean_of_the_windows(tmp_path: Path) -> None:
     job = plan
     assert len(plan.layout) == 6
     total, weight = np.zeros((20, 30, 3)), np.zeros((20, 30, 1))
-    for row in range(len(plan.layout.tops)):
-        for window in plan.layout.row(row):
-            here = np.s_[window.top : window.top + window.height, window.left : window.left + window.width]
-            share = ramp(window.height)[:, None, None] * ramp(window.width)[:, None]
-            total[here] += module.predict_window(job, window).values[..., :3] * share
-            weight[here] += share
+    for window in plan.layout.windows(range(len(plan.layout.rows.starts))):
+        here = np.s_[window.top : window.top + window.height, window.left : window.left + window.width]
+        down, across = (ramp(np.arange(side) + 0.5, side) for side in (window.height, window.width))
+        share = down[:, None, None] * across[:, None]
+        total[here] += module.predict_window(job, window).values[..., :3] * share
+        weight[here] += share
     mean = total / weight
     mean /= mean.sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(probabilities(product).transpose(1, 2, 0), mean, atol=1e-3)
@@ -127,7 +127,7 @@ def test_an_empty_window_does_not_pull_a_regression_target_down(tmp_path: Path) 
     assert product.mean == pytest.approx(np.nanmean(result), rel=1e-5)
     assert not product.hectares
     plan = module.RasterScene.of(regression_folder(), rasters, windows=Windows(120.0))
-    assert plan.layout.lefts == (0, 7, 14, 21, 28)  # the last three see nothing
+    assert plan.layout.columns.starts == (0, 7, 14, 21, 28)  # the last three see nothing
     job = replace(plan, fill=True)
     np.testing.assert_allclose(
         filled[:, 14:19], module.predict_window(job, plan.layout.window(0, 1)).values[:, 7:, 0], rtol=1e-5

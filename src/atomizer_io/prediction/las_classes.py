@@ -156,7 +156,7 @@ def write(
     new = np.dtype([(name, kind) for name, kind, _ in extras])
     bar = progress_bar(original.points, title="writing", unit=" points", large=True, show=progress)
     with (
-        parts.path(PREDICTIONS).open("rb") as predictions,
+        (parts.folder / PREDICTIONS).open("rb") as predictions,
         written_like(original, target, extras, maker) as put,
         bar,
     ):

@@ -12,13 +12,13 @@ import numpy as np
 import atomizer_io
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
-from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.scene_decoder import SavedModel
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.overlays import alike
+from atomizer_io.io.point_atoms import colour_values
 from atomizer_io.io.point_clouds import Bounds, PointCloud, PointCloudHeader, point_cloud_header
 from atomizer_io.io.point_reference import PointCloudReference
-from atomizer_io.io.point_store import CHUNK, LAST, POINTS, Blocks, DamagedStoreError, PointStore, write_store
+from atomizer_io.io.point_store import CHUNK, LAST, POINTS, DamagedStoreError, PointStore, write_store
 from atomizer_io.io.point_windows import WindowGrid
 from atomizer_io.io.raster_sources import RasterInput, RasterSource, open_rasters, overlap
 from atomizer_io.models.base import Model
@@ -27,7 +27,7 @@ from atomizer_io.prediction.las import Original
 from atomizer_io.prediction.options import Decoding, Execution, PointCloudWindows
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
-from atomizer_io.prediction.point_notes import assumed, colours_of, date_note, warn_lacking_fields, warn_unlike
+from atomizer_io.prediction.point_notes import date_note, warn_lacking_fields, warn_unlike
 from atomizer_io.prediction.point_predictions import windows_with_points
 from atomizer_io.prediction.point_windows import Inputs, PointJob, knows_colours
 from atomizer_io.prediction.raster_notes import warn_uncovered
@@ -69,8 +69,8 @@ class PointInput:
     ) -> PointInput:
         """Open the file and its rasters, and load the model; report what is assumed."""
         original, header = Original.read(stored, crs, path), point_cloud_header(stored, crs)
-        if (line := assumed(path, header)) is not None:
-            execution.report(line)
+        if header.metres_assumed:
+            execution.report(f"{path.name} has no coordinate system; coordinates are taken as metres")
         own, saved = SavedModel.of(model, decoding, execution.report)
         sources = tuple(sources_of(rasters, path, header, own.task_spec.channels))
         check_points(own)
@@ -94,7 +94,7 @@ class PointInput:
         }
         common = {
             "windows": {**asdict(self.windows), **asdict(self.inputs)},
-            "decoding": self.saved.decoding.plain(),
+            "decoding": asdict(self.saved.decoding),
             "chunk": CHUNK,
         }
         return Plan(inputs, {**own, **options}, {**common, **resolved})
@@ -106,10 +106,7 @@ class PointInput:
         def grid_over(bounds: Bounds) -> WindowGrid:
             return WindowGrid.over(self.stored, bounds, self.windows.side_m, self.windows.step_m)
 
-        def blocks_over(bounds: Bounds) -> Blocks:
-            return grid_over(bounds).blocks
-
-        if parts.path(LAST).exists():
+        if (parts.folder / LAST).exists():
             try:
                 store = PointStore(parts.folder, key)
                 store.check()
@@ -120,29 +117,40 @@ class PointInput:
         reference = PointCloudReference.of_file(self.stored, self.crs, progress=execution.progress)
         how: dict[str, Any] = {"colours": self.inputs.colour, "key": key}
         with progress_bar(points, title="sorting", unit=" points", large=True, show=execution.progress) as bar:
-            write_store(self.stored, self.crs, parts.folder, blocks_over, reference, advance=bar.update, **how)
+            write_store(
+                self.stored,
+                self.crs,
+                parts.folder,
+                lambda bounds: grid_over(bounds).blocks,
+                reference,
+                advance=bar.update,
+                **how,
+            )
         store = PointStore(parts.folder, key)
         return store, grid_over(store.bounds)
 
-    def job(self, parts: PartsFolder, leave_out: tuple[int, ...] = ()) -> PointJob:
-        """Return what workers need; a model that is only in memory is saved for them."""
-        # named by content, because a worker keeps the model that it once loaded from a folder
-        saved = self.saved.stored(self.source_model, parts.path(f"{MODEL}{fingerprint(self.model)}").absolute())
-        folder, key = parts.folder.absolute(), parts.mark.hex()
-        return PointJob(saved, folder, key, self.sources, self.windows, self.inputs, leave_out)
+    def prepared(
+        self, parts: PartsFolder, execution: Execution, leave_out: tuple[int, ...] = ()
+    ) -> tuple[PointJob, WindowGrid, list[PointCloud]]:
+        """Return what workers need, the windows, and the points of a few of them from all over the file.
 
-    def examine(self, job: PointJob, grid: WindowGrid, execution: Execution) -> list[PointCloud]:
-        """Report and warn of what is unusual; return the points of a few windows from all over the file."""
-        store, task_spec = job.store(), self.model.task_spec
-        windows = windows_with_points(grid, store)
+        A model that is only in memory is saved for the workers. What is unusual is reported and warned of.
+        """
+        store, grid = self.sort_into(parts, execution)
+        # named by content, because a worker keeps the model that it once loaded from a folder
+        folder = parts.folder.absolute()
+        saved = self.saved.stored(self.source_model, folder / f"{MODEL}{fingerprint(self.model)}")
+        job = PointJob(saved, folder, parts.mark.hex(), self.sources, self.windows, self.inputs, leave_out)
+        spec, windows = self.model.task_spec, windows_with_points(grid, store)
         numbers = np.unique(np.linspace(0, len(windows) - 1, EXAMINED).astype(int)).tolist()
         samples = [job.points(store.records(windows[number].blocks)) for number in numbers]
-        warn_unlike(task_spec, self.path, self.header, samples)
+        warn_unlike(spec, self.path, self.header, samples)
+        warn_lacking_fields(spec, self.path, samples)
+        colours = (channel for points in samples for channel in colour_values(points)[1])
         images = (channel for source in self.sources for channel in source.channels)
-        warn_lacking_fields(task_spec, self.path, samples)
-        warn_lacking(task_spec, (*LIDAR, *LIDAR_HEIGHT, *colours_of(samples), *images))
-        execution.report(date_note(task_spec, self.path, samples))
-        return samples
+        warn_lacking(spec, (*LIDAR, *LIDAR_HEIGHT, *colours, *images))
+        execution.report(date_note(spec, self.path, samples))
+        return job, grid, samples
 
 
 def trace(path: Path) -> list[Any]:
@@ -178,13 +186,8 @@ def check_points(model: Model) -> None:
     if not model.capabilities.points:
         own = model.preset or model.family
         raise ConfigError(f"{own} reads rasters only: a point cloud (--points) needs a model that reads points")
-    if without_points(model.task_spec):
+    known = model.task_spec.statistics()
+    if known and not any((channel.sensor, channel.name) in known for channel in (*LIDAR, *LIDAR_HEIGHT)):
         raise ConfigError(
             "the model was trained without point clouds: use a model that was trained with heights of points"
         )
-
-
-def without_points(task_spec: TaskSpec) -> bool:
-    """Return whether the training data are known, and had no heights of points."""
-    known = task_spec.statistics()
-    return bool(known) and not any((channel.sensor, channel.name) in known for channel in (*LIDAR, *LIDAR_HEIGHT))

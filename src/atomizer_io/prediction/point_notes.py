@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from atomizer_io.data.acquisition import varying_fields
-from atomizer_io.data.channels import Channel
 from atomizer_io.data.misfits import OTHER_UNITS
 from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.io.point_atoms import colour_values, point_cloud_atoms, points_per_m2
+from atomizer_io.io.point_atoms import point_cloud_atoms, points_per_m2
 from atomizer_io.io.point_clouds import PointCloud, PointCloudHeader
 
 DENSITY_RATIO = 4.0  # times denser or sparser than the training data; feet taken as metres are 11 times sparser
 DEVIATIONS = 3.0  # standard deviations of the training data, beyond which a mean is unusual
-
-
-def assumed(path: Path, header: PointCloudHeader) -> str | None:
-    """Return a line about the units that were assumed, or None where the file states them."""
-    if not header.metres_assumed:
-        return None
-    return f"{path.name} has no coordinate system; coordinates are taken as metres"
 
 
 def date_note(task_spec: TaskSpec, path: Path, samples: Sequence[PointCloud]) -> str:
@@ -41,21 +33,38 @@ def date_note(task_spec: TaskSpec, path: Path, samples: Sequence[PointCloud]) ->
     return f"date {span}, from the GPS time of the points"
 
 
-def class_map_note(task_spec: TaskSpec) -> str | None:
-    """Return a line about maps of classes, or None for a regression target: a pixel holds several returns."""
-    if task_spec.regression:
-        return None
-    return (
-        "each pixel is predicted from all returns inside it, but a model that learned the classes of points has seen "
-        "one return at a time: classify the points instead (-o FILE.laz)"
-    )
-
-
 def warn_unlike(task_spec: TaskSpec, path: Path, header: PointCloudHeader, samples: Sequence[PointCloud]) -> None:
     """Warn of a point cloud that is unlike those the model was trained on: other units, another sensor."""
-    odd = [*_density(task_spec, header, samples), *_intensity(task_spec, samples), *_heights(task_spec, samples)]
+    odd, usual = list[str](), task_spec.statistics()
+    if task_spec.point_density is not None:
+        mean, std = task_spec.point_density
+        density = median_density(samples)
+        most = max(DENSITY_RATIO, 1 + DEVIATIONS * std / mean)
+        if not task_spec.thinning / most < density / mean < most:
+            units = " (if the coordinates are not metres, name their system: --crs EPSG:..., in Python crs=)"
+            hint = units if header.metres_assumed else ""
+            thinned = f", thinned down to {mean * task_spec.thinning:.2g}" if task_spec.thinning < 1 else ""
+            odd.append(f"{density:.3g} points per m², where the model knows {mean:.3g} ± {std:.2g}{thinned}{hint}")
+    recorded = [points.intensity for points in samples if points.intensity is not None and np.any(points.intensity)]
+    if "intensity" in task_spec.fields and "intensity_rank" not in task_spec.fields and recorded:
+        mean, std = task_spec.fields["intensity"]
+        here = float(np.log1p(np.concatenate(recorded).astype(np.float64)).mean())
+        if abs(here - mean) > DEVIATIONS * std:
+            odd.append(f"intensities around {np.expm1(here):.3g}, where the model knows about {np.expm1(mean):.3g}")
+    for channel in (*LIDAR.channels, *LIDAR_HEIGHT.channels):
+        of_channel = usual.get((channel.sensor, channel.name))
+        columns = [points.height if channel.name == "height" else points.z for points in samples]
+        stds = [float(column.std()) for column in columns if column is not None]
+        if of_channel is not None and of_channel.std and stds and np.median(stds) > OTHER_UNITS * of_channel.std:
+            varies = f"{channel.name}s that vary by {np.median(stds):.3g} m"
+            odd.append(f"{varies}, where the model knows {of_channel.std:.3g} m")
     if odd:
         warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=4)
+
+
+def median_density(samples: Sequence[PointCloud]) -> float:
+    """Return how many points per square metre the windows of a point cloud have, by their median."""
+    return float(np.median([points_per_m2(np.stack([points.x, points.y], axis=1)) for points in samples]))
 
 
 def warn_lacking_fields(task_spec: TaskSpec, path: Path, samples: Sequence[PointCloud]) -> None:
@@ -66,41 +75,3 @@ def warn_lacking_fields(task_spec: TaskSpec, path: Path, samples: Sequence[Point
     text = task_spec.lacking_fields(varying_fields(part for acquisitions in atoms for part in acquisitions))
     if text is not None:
         warnings.warn(f"{path.name}: {text}", stacklevel=4)
-
-
-def colours_of(samples: Iterable[PointCloud]) -> tuple[Channel, ...]:
-    """Return the aerial channels of the colours that points carry."""
-    return tuple(dict.fromkeys(channel for points in samples for channel in colour_values(points)[1]))
-
-
-def _density(task_spec: TaskSpec, header: PointCloudHeader, samples: Sequence[PointCloud]) -> Iterator[str]:
-    if task_spec.point_density is None:
-        return
-    mean, std = task_spec.point_density
-    density = float(np.median([points_per_m2(np.stack([points.x, points.y], axis=1)) for points in samples]))
-    most = max(DENSITY_RATIO, 1 + DEVIATIONS * std / mean)
-    if not task_spec.thinning / most < density / mean < most:
-        units = " (if the coordinates are not metres, name their system: --crs EPSG:..., in Python crs=)"
-        hint = units if header.metres_assumed else ""
-        thinned = f", thinned down to {mean * task_spec.thinning:.2g}" if task_spec.thinning < 1 else ""
-        yield f"{density:.3g} points per m², where the model knows {mean:.3g} ± {std:.2g}{thinned}{hint}"
-
-
-def _intensity(task_spec: TaskSpec, samples: Sequence[PointCloud]) -> Iterator[str]:
-    usual = None if "intensity_rank" in task_spec.fields else task_spec.fields.get("intensity")
-    known = [points.intensity for points in samples if points.intensity is not None and np.any(points.intensity)]
-    if usual is None or not known:
-        return
-    mean = float(np.log1p(np.concatenate(known).astype(np.float64)).mean())
-    if abs(mean - usual[0]) > DEVIATIONS * usual[1]:
-        yield f"intensities around {np.expm1(mean):.3g}, where the model knows about {np.expm1(usual[0]):.3g}"
-
-
-def _heights(task_spec: TaskSpec, samples: Sequence[PointCloud]) -> Iterator[str]:
-    statistics = task_spec.statistics()
-    for channel in (*LIDAR.channels, *LIDAR_HEIGHT.channels):
-        usual = statistics.get((channel.sensor, channel.name))
-        columns = [points.height if channel.name == "height" else points.z for points in samples]
-        known = [float(column.std()) for column in columns if column is not None]
-        if usual is not None and usual.std and known and np.median(known) > OTHER_UNITS * usual.std:
-            yield f"{channel.name}s that vary by {np.median(known):.3g} m, where the model knows {usual.std:.3g} m"

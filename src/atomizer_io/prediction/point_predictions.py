@@ -19,7 +19,6 @@ from atomizer_io.io.point_windows import WindowGrid
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.point_windows import PointJob, PointWindow, predict_window
-from atomizer_io.progress import progress_bar
 
 PREDICTIONS, FINISHED = "predictions.bin", "finished.bin"
 CHECK = np.dtype("<u4")
@@ -40,9 +39,11 @@ class PointPredictions:
             (PREDICTIONS, 4 * outputs * self.counts.sum()),
             (FINISHED, CHECK.itemsize * len(self.counts)),
         ):
-            with parts.path(name).open("ab") as file:  # what is there stays, the rest are zeros that take no space yet
+            with (parts.folder / name).open(
+                "ab"
+            ) as file:  # what is there stays, the rest are zeros that take no space yet
                 file.truncate(int(size))
-        self.finished = np.fromfile(parts.path(FINISHED), CHECK) != 0
+        self.finished = np.fromfile(parts.folder / FINISHED, CHECK) != 0
         self._check_finished()
         self.finished |= self.counts == 0
         self.windows = {(window.row, window.column): window for window in windows_with_points(grid, store)}
@@ -55,8 +56,8 @@ class PointPredictions:
 
     def _check_finished(self) -> None:
         """Keep only those blocks finished whose probabilities are as they were written."""
-        checks = np.fromfile(self.parts.path(FINISHED), CHECK)
-        with self.parts.path(PREDICTIONS).open("rb") as file:
+        checks = np.fromfile(self.parts.folder / FINISHED, CHECK)
+        with (self.parts.folder / PREDICTIONS).open("rb") as file:
             for block in np.flatnonzero(self.finished).tolist():
                 content = bytearray()
                 for _, first, count, _ in self.store.runs_of(block, block + 1).tolist():
@@ -74,23 +75,21 @@ class PointPredictions:
         The predictions of a window are kept until all its blocks have those of their other windows.
         """
         todo = [window for at, window in self.windows.items() if self.unfinished[at] and at not in self.there]
-        count = len(self.windows)
-        bar = progress_bar(count, initial=count - len(todo), unit=" windows", show=execution.progress)
         # unbuffered: what is marked as finished has left this process before
         with (
-            self.parts.path(PREDICTIONS).open("r+b", 0) as values,
-            self.parts.path(FINISHED).open("r+b", 0) as ledger,
-            bar,
+            (self.parts.folder / PREDICTIONS).open("r+b", 0) as values,
+            (self.parts.folder / FINISHED).open("r+b", 0) as ledger,
         ):
             for at in sorted(self.there):
                 for block in self.blocks[at]:
                     self._finish(block, values, ledger)
-            for window, outputs in execution.runner.run(functools.partial(predict_window, job), todo):
-                self.parts.save(window.name, outputs.values, outputs.decoded)
-                self.there.add((window.row, window.column))
-                for block in self.blocks[window.row, window.column]:
+            for window in self.parts.compute(
+                functools.partial(predict_window, job), todo, len(self.windows), execution
+            ):
+                at = (window.row, window.column)
+                self.there.add(at)
+                for block in self.blocks[at]:
                     self._finish(block, values, ledger)
-                bar.update()
         return [window.name for window in self.windows.values()]
 
     def _finish(self, block: int, values: Any, ledger: Any) -> None:
