@@ -162,7 +162,7 @@ def test_a_scene_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count, real = [], aio.load_model
     monkeypatch.setattr(scene_decoder, "load_model", lambda *inputs: count.append(inputs) or real(*inputs))
-    scene_decoder._loaded.cache_clear()
+    scene_decoder._scene_decoder.cache_clear()
     assert predict("--list", scenes_list(tmp_path), "-o", tmp_path / "maps") == 0
     assert len(count) == 1
 

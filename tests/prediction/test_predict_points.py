@@ -21,7 +21,6 @@ import atomizer_io as aio
 from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.decoding import Calibration, OperatingPoint, dense, zone_probe
 from atomizer_io.decoding.calibration import Step
-from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.decoding.strategies import STRATEGIES
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.io import point_store
@@ -37,6 +36,7 @@ from atomizer_io.prediction import las
 from atomizer_io.prediction.engines import Dask, Processes
 from atomizer_io.prediction.las_classes import las_codes
 from atomizer_io.prediction.options import Decoding, Execution, PointCloudClasses, PointCloudWindows
+from atomizer_io.prediction.point_windows import interpolated
 from atomizer_io.prediction.points import predict_points
 from processes import context
 from scenes import SMALL, data_folder

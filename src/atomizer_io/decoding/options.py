@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +64,6 @@ class Decoding:
             "--neighbors": self.cost.neighbors,
             "--max-points": self.cost.max_points,
         }
-
-    def plain(self) -> Mapping[str, Any]:
-        """Return all that a prediction depends on as plain values."""
-        return asdict(self)
 
     def checked(self, model: Model, folder: Path | None) -> Decoding:
         """Refuse a model that cannot be decoded like this; look up the calibration in its folder that alpha needs.

@@ -137,21 +137,36 @@ class PartsFolder:
     def finish(
         self, plan: Plan, files: Mapping[str, Path], needed: int, work: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Do the ``work`` of a plan, which returns its summary, and publish; only publish what a killed run finished.
+        """Do the ``work`` of a plan, move its files to their final paths, remove the folder, and return its summary.
 
-        ``files`` and ``needed`` are those of :meth:`begin`.
+        Work that a killed run finished is not done again. ``files`` and ``needed`` are those of :meth:`begin`; files
+        move in that order, and no kill loses anything.
         """
         self.begin(plan, files, needed=needed)
-        summary = self.summary()
+        summary = self._finished() if (self.folder / FINISHED).exists() else None
         if summary is None:
+            if (self.folder / FINISHED).exists():
+                self.warn_damaged(FINISHED)
+                (self.folder / FINISHED).unlink()
             summary = work()
-            self.publish(summary)
+            paths = {name: self.folder / name for name in files}
+            digests = {name: self._digest(path, name, path.stat().st_size).hex() for name, path in paths.items()}
+            content = json.dumps({"files": digests, "summary": summary}).encode()
+            self._write(FINISHED, content + b"\n" + self._check(content))
+        # nothing here is removed before the files and their names are on the disk
+        publish({self.folder / name: path for name, path in files.items() if (self.folder / name).exists()})
+        for folder in self._made:
+            sync_folder(folder.parent)
+        for path in self.folder.iterdir():
+            if path.name not in (FINISHED, LOCK):
+                _remove(path)
+        shutil.rmtree(self.folder)
         return summary
 
     def begin(self, plan: Plan, files: Mapping[str, Path], *, needed: int) -> None:
         """Continue with the parts that are there if they belong to ``plan``, or start again.
 
-        ``files`` are those that :meth:`publish` moves, by their names in the folder, in that order; ``needed`` is how
+        ``files`` are those that :meth:`finish` moves, by their names in the folder, in that order; ``needed`` is how
         many bytes will be written at most, which must be free.
         """
         self._check_names(files.values())
@@ -303,59 +318,24 @@ class PartsFolder:
             warnings.warn(f"{self.folder}: {name} is damaged; damaged parts are computed again", stacklevel=4)
         self._warned = True
 
-    def summary(self) -> dict[str, Any] | None:
-        """Return the summary of work that an earlier run finished, after moving its files into place; else None."""
-        path = self.folder / FINISHED
-        if not path.exists():
-            return None
-        summary = self._finished()
-        if summary is None:
-            self.warn_damaged(FINISHED)
-            path.unlink()
-            return None
-        self._move()
-        return summary
-
     def _finished(self) -> dict[str, Any] | None:
-        """Return the summary that :meth:`publish` wrote, if it and all of its files are undamaged."""
-        path = self.folder / FINISHED
+        """Return the summary that :meth:`finish` wrote, if it and all of its files are undamaged."""
         try:
-            content, _, check = path.read_bytes().rpartition(b"\n")
+            content, _, check = (self.folder / FINISHED).read_bytes().rpartition(b"\n")
             if check != self._check(content):
                 raise ValueError
             record = json.loads(content)
             summary = dict(record["summary"])
-            if not all(self._as_finished(name, record["files"][name]) for name in self.files):
-                raise ValueError
+            for name, final in self.files.items():  # here, or at its final path
+                path = self.folder / name if (self.folder / name).exists() else final
+                if not path.is_file() or self._digest(path, name, path.stat().st_size).hex() != record["files"][name]:
+                    raise ValueError
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return summary
 
-    def _as_finished(self, name: str, digest: str) -> bool:
-        """Return whether a file, here or at its final path, is the one that was finished."""
-        path = self.folder / name if (self.folder / name).exists() else self.files[name]
-        return path.is_file() and self._digest(path, name, path.stat().st_size).hex() == digest
-
     def _check(self, content: bytes) -> bytes:
         return hashlib.blake2b(self.mark + content, digest_size=DIGEST).hexdigest().encode()
-
-    def publish(self, summary: Mapping[str, Any]) -> None:
-        """Move the finished files to their final paths, in order, and remove the folder; no kill loses anything."""
-        paths = {name: self.folder / name for name in self.files}
-        digests = {name: self._digest(path, name, path.stat().st_size).hex() for name, path in paths.items()}
-        content = json.dumps({"files": digests, "summary": dict(summary)}).encode()
-        self._write(FINISHED, content + b"\n" + self._check(content))
-        self._move()
-
-    def _move(self) -> None:
-        """Move the files; nothing here is removed before they and their names are on the disk."""
-        publish({self.folder / name: path for name, path in self.files.items() if (self.folder / name).exists()})
-        for folder in self._made:
-            sync_folder(folder.parent)
-        for path in self.folder.iterdir():
-            if path.name not in (FINISHED, LOCK):
-                _remove(path)
-        shutil.rmtree(self.folder)
 
     def _write(self, name: str, content: bytes) -> None:
         temporary = self.folder / f"{name}{NEW}"

@@ -11,7 +11,7 @@ import numpy as np
 
 import atomizer_io
 from atomizer_io.data.channels import Channel
-from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
+from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.decoding.scene_decoder import SavedModel
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.overlays import alike
@@ -29,7 +29,7 @@ from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.point_notes import date_note, warn_lacking_fields, warn_unlike
 from atomizer_io.prediction.point_predictions import windows_with_points
-from atomizer_io.prediction.point_windows import Inputs, PointJob, knows_colours
+from atomizer_io.prediction.point_windows import Inputs, PointJob
 from atomizer_io.prediction.raster_notes import warn_uncovered
 from atomizer_io.prediction.raster_scene import warn_lacking
 from atomizer_io.progress import progress_bar
@@ -75,7 +75,8 @@ class PointInput:
         sources = tuple(sources_of(rasters, path, header, own.task_spec.channels))
         check_points(own)
         if colour is None:
-            colour = not sources and knows_colours(own.task_spec)
+            known = own.task_spec.statistics()
+            colour = not sources and any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
         inputs = Inputs.of(own.task_spec, colour)
         return cls(path, stored, crs, original, header, model, own, saved, sources, windows, inputs)
 

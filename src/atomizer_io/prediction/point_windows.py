@@ -2,7 +2,7 @@
 
 All points of a window are observations; how many of them become context is decided by the model (``Cost.max_points``).
 
-Shapes: P points of a window, C classes.
+Shapes: P points of a window, D of which are decoded, C classes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
+from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.decoding.scene_decoder import SavedModel, SceneOutputs
 from atomizer_io.errors import AtomizerError
 from atomizer_io.io.overlays import Overlay
@@ -30,6 +29,10 @@ from atomizer_io.io.point_windows import WindowGrid
 from atomizer_io.io.raster_sources import RasterSource
 from atomizer_io.prediction.options import PointCloudWindows
 from atomizer_io.prediction.parts_folder import WindowOutputs
+
+Floats = NDArray[np.float64]
+NEIGHBORS = 4  # decoded points whose outputs another point gets
+NEAREST_M = 1e-3  # closer points count as if they were this far away
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +150,26 @@ def window_points(job: PointJob, window: PointWindow, records: NDArray[Any]) -> 
     return WindowPoints(order, scene.with_images(Overlay(job.sources), job.windows.side_m))
 
 
+def interpolated(decoded_xyz: Floats, probabilities: NDArray[Any], all_xyz: Floats) -> NDArray[Any]:
+    """Return outputs (P, C) at ``all_xyz`` (P, 3) from those (D, C) at ``decoded_xyz`` (D, 3), all in metres.
+
+    They are means over the nearest four in three dimensions, weighted by inverse distance; a decoded point
+    keeps its own output.
+    """
+    if len(decoded_xyz) == len(all_xyz) and np.array_equal(decoded_xyz, all_xyz):
+        return probabilities
+    from scipy.spatial import cKDTree
+
+    count = min(NEIGHBORS, len(decoded_xyz))
+    distance, near = (column.reshape(len(all_xyz), count) for column in cKDTree(decoded_xyz).query(all_xyz, k=count))
+    weight = 1 / np.maximum(distance, NEAREST_M)
+    exact = distance[:, 0] == 0
+    weight[exact] = np.eye(1, count)
+    weight /= weight.sum(axis=1, keepdims=True)
+    outputs: NDArray[Any] = np.einsum("pk,pkc->pc", weight, probabilities[near]).astype(probabilities.dtype)
+    return outputs
+
+
 @functools.lru_cache(maxsize=2)
 def _store(folder: Path, key: str, modified: int) -> PointStore:
     return PointStore(folder, key)
-
-
-def knows_colours(task_spec: TaskSpec) -> bool:
-    """Return whether a model was trained with aerial colours."""
-    known = task_spec.statistics()
-    return any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
