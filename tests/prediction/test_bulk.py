@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from pathlib import Path
@@ -11,21 +12,19 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.cli import main
 from atomizer_io.decoding import scene_decoder
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.prediction.bulk import read_list
 from atomizer_io.prediction.engines import Processes, keep_workers
-from atomizer_io.prediction.options import Execution, Windows
+from atomizer_io.prediction.options import Execution
 from chips import model_folder, read, scene, values, write
+from predicting import command, predict_raster, write_las
 from scenes import SMALL
 
 laspy = pytest.importorskip("laspy")
 
 
-def predict(*arguments: object, model: Path | None = None) -> int:
-    line = ["predict", "--quiet", "--workers", "0", "--model", str(model or model_folder()), "--window", "120"]
-    return main([*line, *map(str, arguments)])
+predict = functools.partial(command, "--window", 120)
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +36,7 @@ def lidar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cloud(path: Path, points: int = 60) -> Path:
-    rng = np.random.default_rng(points)
-    header = laspy.LasHeader(version="1.4", point_format=6)
-    header.scales = np.full(3, 0.01)
-    las_file = laspy.LasData(header)
-    las_file.x, las_file.y, las_file.z = rng.uniform(0, 30, (3, points))
-    las_file.number_of_returns = las_file.return_number = np.ones(points, np.uint8)
-    path.parent.mkdir(exist_ok=True)
-    las_file.write(path)
-    return path
+    return write_las(path, np.random.default_rng(points).uniform(0, 30, (points, 3)))
 
 
 def points_of(path: Path) -> int:
@@ -137,9 +128,7 @@ def test_a_list_of_scenes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         {"path": tmp_path / "a.tif", "sensor": "sentinel2", "bands": "B02,B03,B08", "date": "2021-07-04"},
         {"path": tmp_path / "a5.tif", "sensor": "sentinel2", "bands": "B05", "date": "2021-07-04"},
     ]
-    aio.predict_raster(
-        model_folder(), rasters, tmp_path / "alone.tif", windows=Windows(120), execution=Execution(progress=False)
-    )
+    predict_raster(model_folder(), rasters, tmp_path / "alone.tif")
     np.testing.assert_array_equal(read(out / "lake.tif"), read(tmp_path / "alone.tif"))
     assert (out / "hill.areas.json").exists()
     assert predict("--list", listed, "-o", out, "--resume") == 0
@@ -168,8 +157,6 @@ def test_the_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def process(_: int) -> int:
-    import os
-
     return os.getpid()
 
 

@@ -16,13 +16,13 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.models.storage import seal_at
 from chips import CORNER, NAMES, model_folder, read, scene, values, without_crs, write
+from predicting import command
 from scenes import SMALL, data_folder
 
 BANDS = "B01,B02,B03,B04,B05,B06,B07,B08,B8A,B09,B10,B11,B12"
 
 
-def predict(*arguments: object) -> int:
-    return main(["predict", "--quiet", "--workers", "0", "--model", str(model_folder()), *map(str, arguments)])
+predict = command
 
 
 def test_options_belong_to_the_raster_before_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
