@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from atomizer_io.cli import main
 from atomizer_io.prediction import arrays, at_positions, point_maps, points, rasters
@@ -58,6 +61,28 @@ class Breaks:
                 raise self.error
             self.seen.append(task.name)
             yield task, function(task)
+
+
+def interrupted_at_every_step(run: Callable[[], object], output: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run as often as it takes if the process ends after so many files got their names; return how often it ended."""
+    move = os.replace
+    for number in range(200):
+        allowed = itertools.count(1)
+
+        def replace(source: Path, target: Path, number: int = number, allowed: Iterator[int] = allowed) -> None:
+            if next(allowed) > number % 7:  # no more than six steps at a time
+                raise Killed
+            move(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", replace)
+            try:
+                run()
+            except Killed:
+                assert not output.exists()
+                continue
+        return number
+    raise AssertionError("it never ends")
 
 
 def write_las(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from atomizer_io.prediction.engines import Processes
 from atomizer_io.prediction.options import Decoding, PointCloudWindows
 from atomizer_io.prediction.point_maps import PointMapJob, check_pixels, layout_on, map_grid_of
 from chips import read
-from predicting import command, predict_point_cloud_map, write_las
+from predicting import command, interrupted_at_every_step, predict_point_cloud_map, write_las
 from scenes import SMALL
 
 laspy = pytest.importorskip("laspy")
@@ -246,28 +245,10 @@ def test_engines_and_interruptions_change_nothing(tmp_path: Path, monkeypatch: p
     expected = read(tmp_path / "whole.tif")
     predict_point_cloud_map(model, cloud, tmp_path / "two.tif", engine=Processes(2))
     assert np.array_equal(read(tmp_path / "two.tif"), expected)
-    output, move, runs = tmp_path / "map.tif", os.replace, 0
-    for last in range(200):
-        moved = 0
-
-        def replace(source: Any, target: Any, last: int = last) -> None:
-            nonlocal moved
-            moved += 1
-            if moved > last % 7:  # no more than six steps at a time
-                raise KeyboardInterrupt
-            move(source, target)
-
-        monkeypatch.setattr(os, "replace", replace)
-        try:
-            predict_point_cloud_map(model, cloud, output, resume=True)
-        except KeyboardInterrupt:
-            assert not output.exists()
-            runs += 1
-        else:
-            break
-        finally:
-            monkeypatch.setattr(os, "replace", move)
-    assert runs > 5 and np.array_equal(read(output), expected)
+    output = tmp_path / "map.tif"
+    again = functools.partial(predict_point_cloud_map, model, cloud, output, resume=True)
+    assert interrupted_at_every_step(again, output, monkeypatch) > 5
+    assert np.array_equal(read(output), expected)
     assert not list(tmp_path.glob("*.parts"))
     with pytest.raises(ConfigError, match="exists: --overwrite replaces it"):
         predict_point_cloud_map(model, cloud, output)

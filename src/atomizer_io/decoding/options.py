@@ -71,7 +71,7 @@ class Decoding:
         ``folder`` is None for a model in memory, which has none.
         """
         called = "alpha" if self.strategy == CALIBRATED else f"decode {self.strategy}"
-        cheaper = not self.dense or self.alpha is not None
+        cheaper = self.strategy != DENSE or self.alpha is not None
         if cheaper and not model.capabilities.anywhere:
             also = " and alpha" if self.alpha is not None and called != "alpha" else ""
             raise ConfigError(

@@ -199,9 +199,8 @@ def _each(
     if not isinstance(model, Model):
         loaded(str(model))
     outcomes: list[Outcome] = []
-    execution = replace(execution, engine=execution.runner)
     finished = Finished(folder)
-    with keep_workers(execution.runner):
+    with keep_workers(execution.engine):
         for name, (_, output, make) in tasks.items():
             state = finished.state(output) if execution.resume and is_done(output) else None
             if state in (WHOLE, READABLE):

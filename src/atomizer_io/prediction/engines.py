@@ -73,7 +73,7 @@ class ThisProcess:
             yield task, result
 
 
-def keep_workers(engine: Engine) -> contextlib.AbstractContextManager[Any]:
+def keep_workers(engine: Engine | None) -> contextlib.AbstractContextManager[Any]:
     """Keep the workers of an engine between runs within this context, so that each loads a model only once."""
     kept: contextlib.AbstractContextManager[Any] = getattr(engine, "keep_workers", contextlib.nullcontext)()
     return kept

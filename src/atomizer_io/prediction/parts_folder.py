@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from atomizer_io.durable import publish, sync_folder
 from atomizer_io.errors import ConfigError, is_utf8, size_text
 from atomizer_io.locks import LOCK, locked
+from atomizer_io.prediction.engines import ThisProcess
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.plans import Plan, check_same, stored_plan
 from atomizer_io.progress import progress_bar
@@ -248,7 +249,7 @@ class PartsFolder:
         """Compute the outputs of ``windows``, of ``total`` in all, by an engine; yield each when they are saved."""
         initial = total - len(windows)
         with progress_bar(total, initial=initial, unit=" windows", show=execution.progress) as bar:
-            for window, outputs in execution.runner.run(function, windows):
+            for window, outputs in (execution.engine or ThisProcess()).run(function, windows):
                 self.save(window.name, outputs.values, outputs.decoded)
                 bar.update()
                 yield window

@@ -195,7 +195,7 @@ def check_channels(model: Model, sources: Sequence[RasterSource]) -> None:
     for source in sources:
         lost = model.unreadable(source.channels)
         new = [f"{c.sensor} {c.name}" for c in source.channels if (c.sensor, c.name) not in known]
-        hint = sensor_hint(model.task_spec, source.channels) if lost or new else ""
+        hint = sensor_hint(model.task_spec, source.channels) if lost or (new and known) else ""
         if lost:
             raise DataError(source.path, without(model, lost[0]) + hint)
         if new and known:

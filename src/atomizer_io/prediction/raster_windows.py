@@ -84,9 +84,6 @@ class WindowLayout:
         rows, columns = (max(np.subtract(axis.ends, axis.starts).tolist()) for axis in (self.rows, self.columns))
         return rows, columns
 
-    def __len__(self) -> int:
-        return len(self.rows.starts) * len(self.columns.starts)
-
     def window(self, row: int, column: int) -> RasterWindow:
         """Return the window at (row, column)."""
         top, left = self.rows.starts[row], self.columns.starts[column]
@@ -143,7 +140,8 @@ class MapStrips:
         last_use = {above: row for row in missing for above in reach[row]}
         tasks = [window for window in layout.windows(sorted(last_use)) if window.name not in parts]
         left = Counter(window.row for window in tasks)  # of each row
-        for window in itertools.chain([None], parts.compute(predict, tasks, len(layout), execution)):
+        total = len(names) * len(layout.columns.starts)
+        for window in itertools.chain([None], parts.compute(predict, tasks, total, execution)):
             if window is not None:
                 left[window.row] -= 1
             while missing and not any(left[row] for row in reach[missing[0]]):
