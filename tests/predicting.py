@@ -31,9 +31,9 @@ def quietly(function: Callable[..., Any], usual: object) -> Callable[..., Any]:
     return run
 
 
-predict_raster = quietly(rasters.predict_raster, Windows(120.0))
-predict_xarray = quietly(arrays.predict_xarray, Windows(120.0))
-predict_at = quietly(at_positions.predict_at, Windows(120.0))
+predict_raster = quietly(rasters.predict_raster, Windows(120))
+predict_xarray = quietly(arrays.predict_xarray, Windows(120))
+predict_at = quietly(at_positions.predict_at, Windows(120))
 predict_points = quietly(points.predict_points, PointCloudWindows(20.0))
 predict_point_cloud_map = quietly(
     functools.partial(point_maps.predict_point_cloud_map, gsd_m=1.0), PointCloudWindows(20.0)

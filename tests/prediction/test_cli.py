@@ -123,10 +123,7 @@ SCENE = ("--raster", "scene0.tif", "--sensor", "sentinel2")
         ((*SCENE, "-o", "scene0.tif", "--overwrite"), "is an input of the prediction"),
         (("--points", "a.laz", "--at", "none.csv"), "--at is for rasters only"),
         (("--raster", "scene0.tif", "--max-points", "9"), "--max-points is for a point cloud (--points) only"),
-        (
-            ("--raster", "scene0.tif", "--ask-every", "1"),
-            "--decode-every is for a point cloud (--points) only",
-        ),  # old name
+        (("--raster", "scene0.tif", "--ask-every", "1"), "--decode-every is for a point cloud (--points)"),  # old name
     ],
 )
 def test_mistakes_are_explained(

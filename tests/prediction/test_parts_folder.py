@@ -174,7 +174,6 @@ def test_parts_are_there_completely_or_not_at_all(tmp_path: Path) -> None:
         np.testing.assert_array_equal(parts.load("window"), np.arange(3))
         parts.drop("window")
         assert "window" not in parts
-        assert parts.summary() is None
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -412,7 +412,7 @@ def test_killed_and_resumed(model: Path, tmp_path: Path) -> None:
     cloud, output = made(tmp_path / "in.laz", points=4000), tmp_path / "out.laz"
     windows = PointCloudWindows(6.0, 2.5)
     predict_points(model, cloud, tmp_path / "whole.laz", windows=windows)
-    again = {"windows": windows, "resume": True}
+    again = {"windows": windows, "execution": aio.Execution(resume=True, progress=False)}
     moments, plan, kills = random.Random(0), tmp_path / "out.laz.parts" / "plan.json", 5
 
     def begun() -> int:
@@ -420,7 +420,7 @@ def test_killed_and_resumed(model: Path, tmp_path: Path) -> None:
 
     for number in range(kills + 1):
         before = begun()
-        run = context().Process(target=predict_points, args=(model, cloud, output), kwargs=again)
+        run = context().Process(target=aio.predict_points, args=(model, cloud, output), kwargs=again)
         run.start()
         while begun() == before and run.is_alive():
             time.sleep(0.005)
