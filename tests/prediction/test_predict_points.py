@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rasterio.transform import Affine
 
 import atomizer_io as aio
 from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
@@ -38,7 +39,8 @@ from atomizer_io.prediction.engines import Dask, Processes
 from atomizer_io.prediction.las_classes import las_codes
 from atomizer_io.prediction.options import Decoding, PointCloudClasses, PointCloudWindows
 from atomizer_io.prediction.point_windows import interpolated
-from predicting import Killed, command, interrupted_at_every_step, predict_points
+from chips import write
+from predicting import Killed, command, interrupted_at_every_step, predict_points, write_las
 from processes import context
 from scenes import SMALL, data_folder
 
@@ -299,20 +301,11 @@ def village(path: Path, change: str = "") -> Path:
     if change == "another sensor":
         intensity = intensity // 8
     if change.startswith("stray"):
-        x, y, z, intensity = (
-            np.append(x, 5.0),
-            np.append(y, 5.0),
-            np.append(z, 100 - float(change[5:])),
-            [*intensity, 99],
-        )
-    header = laspy.LasHeader(version="1.4", point_format=6)
-    header.scales, header.offsets = np.full(3, 0.001), np.array([700_000.0, 6_600_000.0, 0.0])
-    cloud = laspy.LasData(header)
-    cloud.x, cloud.y, cloud.z = 700_000 + x, 6_600_000 + y, z
-    cloud.intensity, cloud.classification = intensity, np.ones(len(x), np.uint8)
-    cloud.return_number = cloud.number_of_returns = np.ones(len(x), np.uint8)
-    cloud.write(path)
-    return path
+        x, y, z = np.append(x, 5.0), np.append(y, 5.0), np.append(z, 100 - float(change[5:]))
+        intensity = np.append(intensity, 99)
+    corner = np.array([700_000.0, 6_600_000.0, 0.0])
+    xyz = np.stack([x, y, z], axis=1) + corner
+    return write_las(path, xyz, offsets=corner, intensity=intensity, classification=1)
 
 
 @pytest.mark.parametrize("change", ["stray2", "stray20", "slope", "another sensor"])
@@ -960,25 +953,10 @@ def test_colours_that_the_model_never_did_without(tmp_path: Path) -> None:
         predict_points(knows, plain, tmp_path / "plain.las", windows=WHOLE)
 
 
-def image(path: Path, *, crs: str | None = "EPSG:2154", west: float = 700_000.0) -> Path:
-    import rasterio
-    from rasterio.transform import Affine
-
+def image(path: Path, *, west: float = 700_000.0) -> Path:
     values = np.random.default_rng(0).integers(0, 255, (3, 100, 140)).astype(np.uint8)
     place = Affine(0.5, 0, west, 0, -0.5, 6_600_045.0)
-    kind = {
-        "driver": "GTiff",
-        "count": 3,
-        "height": 100,
-        "width": 140,
-        "dtype": "uint8",
-        "crs": crs,
-        "transform": place,
-    }
-    with rasterio.open(path, "w", **kind) as file:
-        file.write(values)
-        file.descriptions = ("R", "G", "B")
-    return path
+    return write(path, values, crs="EPSG:2154", transform=place, names=("R", "G", "B"))
 
 
 def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:

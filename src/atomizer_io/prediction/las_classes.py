@@ -30,7 +30,7 @@ from atomizer_io.prediction.las import (
 )
 from atomizer_io.prediction.options import Execution, PointCloudClasses
 from atomizer_io.prediction.parts_folder import PartsFolder
-from atomizer_io.prediction.point_predictions import PREDICTIONS
+from atomizer_io.prediction.point_windows import PREDICTIONS
 from atomizer_io.progress import progress_bar
 
 PREDICTED, ENTROPY = "PredictedClassification", "entropy"

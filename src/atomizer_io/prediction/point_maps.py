@@ -32,8 +32,7 @@ from atomizer_io.prediction import products
 from atomizer_io.prediction.options import Decoding, Execution, PointCloudWindows
 from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
 from atomizer_io.prediction.ply_input import as_las
-from atomizer_io.prediction.point_input import PointInput
-from atomizer_io.prediction.point_notes import median_density
+from atomizer_io.prediction.point_input import PointInput, median_density
 from atomizer_io.prediction.point_windows import PointJob, PointWindow, check_numbers, window_points
 from atomizer_io.prediction.products import MapGrid, RasterProduct
 from atomizer_io.prediction.raster_scene import check_model, paths_of

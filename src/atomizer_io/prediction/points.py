@@ -25,7 +25,7 @@ from atomizer_io.prediction.options import Decoding, Execution, PointCloudClasse
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.ply_input import as_las
 from atomizer_io.prediction.point_input import PointInput
-from atomizer_io.prediction.point_predictions import PointPredictions
+from atomizer_io.prediction.point_windows import PointPredictions
 from atomizer_io.prediction.raster_scene import check_model, paths_of
 
 
