@@ -3,8 +3,8 @@
 OUTPUT.parts/predictions.bin   mean probabilities in the order of the stored points, written block by block
 OUTPUT.parts/finished.bin      a number per block: the checksum of its probabilities once they are there, before that 0
 
-Windows are those of training, and each is a rectangle of whole blocks of the store beside these files. So memory depends
-on the window, not on the file.
+Windows are those of training, and each is a rectangle of whole blocks of the store beside these files. So memory
+depends on the window, not on the file.
 
 All points of a window are observations; how many of them become context is decided by the model (``Cost.max_points``).
 
