@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import atomizer_io as aio
 from atomizer_io.decoding import scene_decoder
@@ -19,20 +18,11 @@ from atomizer_io.prediction.engines import Processes, keep_workers
 from atomizer_io.prediction.options import Execution
 from chips import model_folder, read, scene, values, write
 from predicting import command, predict_raster, write_las
-from scenes import SMALL
 
 laspy = pytest.importorskip("laspy")
 
 
 predict = functools.partial(command, "--window", 120)
-
-
-@pytest.fixture(scope="module")
-def lidar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("model")
-    aio.create_model("atomizer_io_tiny", **SMALL, class_names=("ground", "vegetation", "cars")).save_pretrained(folder)
-    return folder
 
 
 def cloud(path: Path, points: int = 60) -> Path:
@@ -55,9 +45,9 @@ def scenes_list(folder: Path) -> Path:
     return folder / "scenes.csv"
 
 
-def test_two_clouds_are_both_classified(tmp_path: Path, lidar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_clouds_are_both_classified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = cloud(tmp_path / "one.las", 60), cloud(tmp_path / "two.laz", 70)
-    assert predict("--points", one, "--points", two, "-o", tmp_path / "out", model=lidar) == 0
+    assert predict("--points", one, "--points", two, "-o", tmp_path / "out") == 0
     assert points_of(tmp_path / "out" / "one.las") == 60
     assert points_of(tmp_path / "out" / "two.laz") == 70
     text = capsys.readouterr().out
@@ -66,20 +56,20 @@ def test_two_clouds_are_both_classified(tmp_path: Path, lidar: Path, capsys: pyt
     assert "2 written, 0 done before, 0 failed" in text
 
 
-def test_a_folder_of_clouds(tmp_path: Path, lidar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_clouds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(3):
         cloud(tmp_path / "in" / f"tile{number}.las", 50 + number)
     (tmp_path / "in" / "notes.txt").write_text("no cloud")
     more = cloud(tmp_path / "more.las", 40)
-    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", model=lidar) == 0
+    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out") == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *(".finished.jsonl", "more.las", "tile0.las", "tile1.las", "tile2.las"),
     ]
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.las")}
-    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", model=lidar) == 2
+    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out") == 2
     assert "exists, and 3 more: --resume keeps finished outputs, --overwrite" in capsys.readouterr().err
     (tmp_path / "out" / "tile1.las").unlink()
-    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", "--resume", model=lidar) == 0
+    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", "--resume") == 0
     text = capsys.readouterr().out
     assert "tile0.las: done before: " in text
     assert "1 written, 3 done before, 0 failed" in text
@@ -87,30 +77,30 @@ def test_a_folder_of_clouds(tmp_path: Path, lidar: Path, capsys: pytest.CaptureF
     assert [path.name for path in after if after[path] != before[path]] == ["tile1.las"]
 
 
-def test_a_broken_cloud_stops_no_other(tmp_path: Path, lidar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_cloud_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, last = cloud(tmp_path / "a.las"), cloud(tmp_path / "c.las")
     (tmp_path / "b.las").write_text("no cloud at all")
     inputs = ("--points", first, tmp_path / "b.las", last)
-    assert predict(*inputs, "-o", tmp_path / "out", model=lidar) == 1
+    assert predict(*inputs, "-o", tmp_path / "out") == 1
     printed = capsys.readouterr()
     assert sorted(path.name for path in (tmp_path / "out").glob("*.las")) == ["a.las", "c.las"]
     assert "b.las: failed: " in printed.err
     assert "2 written, 0 done before, 1 failed: b.las" in printed.out
-    assert predict(*inputs, "-o", tmp_path / "fast", "--fail-fast", model=lidar) == 1
+    assert predict(*inputs, "-o", tmp_path / "fast", "--fail-fast") == 1
     assert [path.name for path in (tmp_path / "fast").glob("*.las")] == ["a.las"]
 
 
-def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:
+def test_outputs_that_cannot_be(tmp_path: Path) -> None:
     one, two = cloud(tmp_path / "a" / "tile.las"), cloud(tmp_path / "b" / "tile.las")
     with pytest.raises(ConfigError, match=r"would both be written as tile\.las"):
-        aio.predict_point_clouds(lidar, [one, two], tmp_path / "out")
+        aio.predict_point_clouds(model_folder(), [one, two], tmp_path / "out")
     with pytest.raises(ConfigError, match="is an input of the prediction"):
-        aio.predict_point_clouds(lidar, [one], tmp_path / "a", execution=Execution(overwrite=True))
+        aio.predict_point_clouds(model_folder(), [one], tmp_path / "a", execution=Execution(overwrite=True))
     with pytest.raises(ConfigError, match="several outputs are written into a folder"):
-        aio.predict_point_clouds(lidar, [tmp_path / "a"], tmp_path / "out.laz")
+        aio.predict_point_clouds(model_folder(), [tmp_path / "a"], tmp_path / "out.laz")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="contains no LAS, LAZ or PLY file"):
-        aio.predict_point_clouds(lidar, [tmp_path / "empty"], tmp_path / "out")
+        aio.predict_point_clouds(model_folder(), [tmp_path / "empty"], tmp_path / "out")
     for name in ("../up", "a/b", "", ".hidden", "c:d"):
         with pytest.raises(ConfigError, match="cannot be the name of a scene"):
             aio.predict_scenes(model_folder(), {name: scene(tmp_path)}, tmp_path / "out")

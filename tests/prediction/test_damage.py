@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import atomizer_io as aio
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models import storage
 from atomizer_io.models.base import Cost
@@ -26,7 +25,6 @@ from chips import model_folder, regression_folder, scene
 from predicting import Breaks, Killed, predict_at, predict_points, predict_raster, write_las
 from predicting import command as predicted
 from processes import command, exit_code, start
-from scenes import SMALL
 
 laspy = pytest.importorskip("laspy")
 
@@ -136,21 +134,11 @@ def cloud(path: Path) -> Path:
     return write_las(path, np.random.default_rng(0).uniform((0, 0, 100), (50, 30, 120), (400, 3)))
 
 
-@pytest.fixture(scope="module")
-def classes_of_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("model")
-    aio.create_model("atomizer_io_tiny", **SMALL, class_names=("ground", "vegetation", "cars")).save_pretrained(folder)
-    return folder
-
-
-def test_a_damaged_folder_of_a_cloud(tmp_path: Path, classes_of_points: Path) -> None:
+def test_a_damaged_folder_of_a_cloud(tmp_path: Path) -> None:
     points = cloud(tmp_path / "in.las")
 
     def again(place: Path, **how):
-        return predict_points(classes_of_points, points, place / "out.las", **{"resume": True, **how})
+        return predict_points(model_folder(), points, place / "out.las", **{"resume": True, **how})
 
     for name in ("whole", "state"):
         (tmp_path / name).mkdir()
@@ -162,19 +150,19 @@ def test_a_damaged_folder_of_a_cloud(tmp_path: Path, classes_of_points: Path) ->
     check_mutations(tmp_path / "state", again, contents(tmp_path / "whole"), tmp_path, range(30))
 
 
-def test_predictions_of_another_point_cloud_s_parts(tmp_path: Path, classes_of_points: Path) -> None:
+def test_predictions_of_another_point_cloud_s_parts(tmp_path: Path) -> None:
     """Parts of a prediction with other options are not mistaken for one's own."""
     points, few = cloud(tmp_path / "in.las"), Decoding(cost=Cost(neighbors=2))
-    whole = predict_points(classes_of_points, points, tmp_path / "whole.las", decoding=few)
+    whole = predict_points(model_folder(), points, tmp_path / "whole.las", decoding=few)
     for name, decoding in (("own", few), ("other", Decoding())):
         with pytest.raises(Killed):
             output = tmp_path / f"{name}.las"
-            predict_points(classes_of_points, points, output, decoding=decoding, engine=Breaks(6))
+            predict_points(model_folder(), points, output, decoding=decoding, engine=Breaks(6))
     for path in (tmp_path / "other.las.parts").iterdir():
         if path.suffix in (".bin", ".npy"):
             shutil.copy(path, tmp_path / "own.las.parts" / path.name)
     with pytest.warns(UserWarning, match="computed again"):
-        product = predict_points(classes_of_points, points, tmp_path / "own.las", decoding=few, resume=True)
+        product = predict_points(model_folder(), points, tmp_path / "own.las", decoding=few, resume=True)
     assert product.path.read_bytes() == whole.path.read_bytes()
 
 
