@@ -62,7 +62,7 @@ def pool_cells(
     offset_weight_FD: Tensor | None,
     logit_weight_HD: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Log-sum-exp (G, H) of each segment's logits and the pooled g (G, H, D)."""
+    """Log-sum-exp (G, H) of each segment's logits and the pooled g (H, G, D)."""
     result: tuple[Tensor, Tensor] = _PoolCells.apply(
         atoms, value_weight_FD, kind_weight_KD, site_weight_FD, offset_weight_FD, logit_weight_HD
     )  # type: ignore[no-untyped-call]
@@ -76,7 +76,7 @@ class _PoolCells(torch.autograd.Function):
         logit = weights[-1]
         assert logit is not None
         segments, (heads, width) = len(atoms.cell), logit.shape
-        lse, pooled = logit.new_empty(segments, heads), logit.new_empty(segments, heads, width)
+        lse, pooled = logit.new_empty(segments, heads), logit.new_empty(heads, segments, width)
         _run("cells_forward", atoms, weights, {"lse": lse, "pooled": pooled}, {})
         ctx.atoms = atoms
         ctx.save_for_backward(*weights, lse, pooled)
@@ -115,5 +115,5 @@ def _run(
     settings |= addresses(Cells, kernels, real, arrays | like, sizes, absent=("site_field", "offset_weight"))
     settings |= {"heads": heads, "width": width, "site_features": len(weights[2]), "kinds": len(weights[1])}
     settings |= {"atoms": len(fixed["value"]), "ordered": len(fixed["order"])}
-    settings |= {"sites": len(fixed["position"]), "cells": len(fixed["anchor"]), "axes": fixed["anchor"].shape[1]}
+    settings |= {"sites": len(fixed["position"]), "cells": len(fixed["anchor"]), "segments": len(fixed["cell"]), "axes": fixed["anchor"].shape[1]}
     return run(function, kernels, Cells, settings, like, fixed["length"].numpy())
