@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from atomizer_io import locks
 from atomizer_io.locks import alone, lock
 from atomizer_io.texts import json_text, write_output, write_text
 from faults.dying import DEATHS, die
@@ -82,6 +85,21 @@ def test_one_process_holds_a_lock_and_its_forks_do_not(tmp_path: Path, of: str) 
         os.close(writer)
     os.waitpid(child, 0)
     os.close(reader)
+
+
+def test_who_waited_for_a_lock_keeps_others_out(tmp_path: Path) -> None:
+    """The file of a lock may be removed by whoever held it, while another process already waits for that very file."""
+    path = tmp_path / "lock"
+    with ThreadPoolExecutor(1) as pool:
+        with alone(path):
+            waiting = pool.submit(lock, path)
+            while len(locks._held) < 2:
+                time.sleep(0.01)
+            path.unlink()
+        held = waiting.result()
+    assert held is not None
+    with held:
+        assert lock(path, wait_s=0) is None
 
 
 def test_json_has_null_where_there_is_no_number() -> None:

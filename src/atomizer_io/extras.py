@@ -12,6 +12,7 @@ EXTRAS = {
     "rioxarray": "geo",
     "pyogrio": "geo",
     "shapely": "geo",
+    "pyarrow": "geo",
     "matplotlib": "train",
     "lightning": "train",
     "torchmetrics": "train",

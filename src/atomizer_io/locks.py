@@ -56,23 +56,37 @@ if hasattr(os, "register_at_fork"):
 
 
 def lock(path: Path, wait_s: float = math.inf) -> Lock | None:
-    """Lock a file, which is made if need be, or a folder; None if another process still holds it after ``wait_s``."""
+    """Lock a file, which is made if need be, or a folder; None if another process still holds it after ``wait_s``.
+
+    Who holds a lock may remove its file: those who waited for it then lock the one that is there.
+    """
     writing = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-    held = Lock(os.open(path, os.O_RDONLY if path.is_dir() else writing, 0o666))
     deadline = time.monotonic() + wait_s
-    while fcntl is not None:
-        try:
-            fcntl.flock(held.number, fcntl.LOCK_EX | (0 if wait_s == math.inf else fcntl.LOCK_NB))
-        except BlockingIOError:
-            if time.monotonic() < deadline:
-                time.sleep(POLL_S)
-                continue
+    while True:
+        held = Lock(os.open(path, os.O_RDONLY if path.is_dir() else writing, 0o666))
+        if not _waited(held, deadline):
             held.close()
             return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(held.number), os.stat(path)):
+                return held
+        held.close()
+
+
+def _waited(held: Lock, deadline: float) -> bool:
+    """Wait until no other process has the lock; return whether that was so before the ``deadline``."""
+    while fcntl is not None:
+        try:
+            fcntl.flock(held.number, fcntl.LOCK_EX | (0 if deadline == math.inf else fcntl.LOCK_NB))
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_S)
+            continue
         except OSError:  # a file system without locks
             pass
         break
-    return held
+    return True
 
 
 @contextlib.contextmanager
@@ -99,9 +113,6 @@ def locked(folder: Path, output: Path) -> Lock:
                 f"another prediction is writing {output}{f' ({text})' if text else ''}: "
                 "wait until it ends, or name another output"
             )
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(held.number), os.stat(folder / LOCK, follow_symlinks=False)):
-                os.truncate(held.number, 0)
-                os.write(held.number, f"process {os.getpid()} on {socket.gethostname()}".encode())
-                return held
-        held.close()  # of a folder that was removed before the lock was free
+        os.truncate(held.number, 0)
+        os.write(held.number, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        return held

@@ -33,6 +33,7 @@ def table(path: Path) -> np.ndarray:
 def test_the_fixture_has_the_splits(folder: Path) -> None:
     sets = {split: aio.datasets.create("dales", folder, split) for split in ("train", "val", "test")}
     assert {split: len(dataset) for split, dataset in sets.items()} == {"train": 6, "val": 3, "test": 3}
+    assert not any(dataset.info.las_standard for dataset in sets.values())  # its class 7 are poles, not noise
     tiles = {split: {w.id.rsplit("_", 2)[0] for w in dataset.items} for split, dataset in sets.items()}
     assert tiles == {"train": {"5080_54435", "5190_54400"}, "val": {"5145_54340"}, "test": {"5080_54470"}}
     assert len(Dales(folder / "DALESObjects")) == 6  # the folder of the release itself

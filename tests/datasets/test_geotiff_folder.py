@@ -695,3 +695,58 @@ def test_one_date_over_rondonia(tmp_path: Path) -> None:
     assert [c.name for c in sample.atoms.channels] == ["B8A"] and sample.queries.grid.pixel_m == (20.0, 20.0)
     assert sample.meta.dates == (datetime.date(2021, 7, 4),)
     assert set(sample.target.tolist()) <= set(range(6))
+
+
+def test_files_that_lie_otherwise_are_found_by_patterns(folder: Path) -> None:
+    """Images and masks in one folder, masks of two bands as PNG, several numbers of one class, splits by names."""
+    masks = {}
+    for stem in STEMS:
+        (folder / "scenes" / stem).mkdir(parents=True)
+        (folder / f"image/{stem}.tif").rename(folder / f"scenes/{stem}/{stem}.tif")
+        with rasterio.open(folder / f"mask/{stem}.tif") as source:
+            masks[stem] = np.where(source.read(1) == 255, -1, source.read(1).astype(np.int64))
+            both = np.stack([source.read(1), np.full((16, 12), 9, np.uint8)])
+        write_raster(folder / f"scenes/{stem}/{stem}_cl.png", both, driver="PNG")
+        (folder / f"mask/{stem}.tif").unlink()
+    options = {
+        **OPTIONS,
+        "image_files": "scenes/{name}/{name}.tif",
+        "mask_files": "scenes/{name}/{name}_cl.png",
+        "classes": {7: "land", 0: "land", 1: "water"},
+        "splits": {"train": ["area_?"], "far": ["area_10"]},
+    }
+    train, far = (aio.datasets.create("geotiff-folder", folder, split, **options) for split in ("train", "far"))
+    assert train.items == ["area_1", "area_2"] and far.items == ["area_10"] and not train.warnings()
+    assert train.info.classes == ("land", "water") and train.info.codes == (7, 1)
+    for sample in (*train, *far):
+        np.testing.assert_array_equal(sample.target.reshape(16, 12), masks[sample.meta.id])
+        assert sample.meta.crs == "EPSG:32632"
+    with pytest.raises(ConfigError, match="no image is called area_3, which should be in 'train'"):
+        aio.datasets.create("geotiff-folder", folder, "train", **{**options, "splits": {"train": ["area_3"]}})
+    for pattern in ("scenes/*.tif", "../{name}.tif", "{name}/{place}.tif"):
+        with pytest.raises(ConfigError, match=r"has to be a path within the folder with \{name\} in it"):
+            aio.datasets.create("geotiff-folder", folder, "train", **{**options, "image_files": pattern})
+    with pytest.raises(DataError, match=r"scenes/\{name\}.jpg: no file fits this pattern"):
+        aio.datasets.create("geotiff-folder", folder, "train", **{**options, "image_files": "scenes/{name}.jpg"})
+    (folder / "other" / "area_1").mkdir(parents=True)
+    (folder / "other/area_1/area_1.tif").touch()
+    with pytest.raises(DataError, match=r"has the same name, 'area_1', as .*other/area_1/area_1\.tif"):
+        aio.datasets.create("geotiff-folder", folder, "all", **{**options, "image_files": "{label}/{name}/{name}.tif"})
+
+
+def test_folders_named_after_classes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for number, label in enumerate(("River", "Forest", "Forest")):
+        image = rng.integers(0, 256, (3, 8, 8), dtype=np.uint8)
+        write_raster(tmp_path / f"{label}/{label}_{number}.jpg", image, driver="JPEG")
+    options = {"task": "classification", "image_files": "{label}/{name}.jpg", "sensor": "vhr", "gsd_m": 10.0}
+    dataset = aio.datasets.create("geotiff-folder", tmp_path, "all", **options)
+    assert dataset.info.classes == ("Forest", "River")
+    assert [(sample.meta.id, int(sample.target)) for sample in dataset] == [
+        ("Forest_1", 0),
+        ("Forest_2", 0),
+        ("River_0", 1),
+    ]
+    dataset = aio.datasets.create("geotiff-folder", tmp_path, "all", classes=["Lake", "Forest"], **options)
+    with pytest.raises(DataError, match=r"River_0.jpg: River_0 has label 'River'; classes are Lake, Forest"):
+        dataset[2]

@@ -7,13 +7,16 @@ import json
 import os
 import sqlite3
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rasterio.windows import Window
 
 import chips
+import data as fixtures
 from atomizer_io.datasets.registry import create
 from atomizer_io.datasets.statistics import Statistics
 from atomizer_io.decoding.calibration import load_all, seal_again
@@ -21,6 +24,7 @@ from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.io.ground import ground_of
 from atomizer_io.io.ply import read_ply
 from atomizer_io.io.point_clouds import read_point_cloud
+from atomizer_io.io.raster_pixels import opened, pixels
 from atomizer_io.io.raster_sources import open_rasters
 from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tile_cache import TileCache
@@ -34,14 +38,14 @@ from faults.targets import make_checkpoint, make_geopackage, make_geotiff, make_
 DEEP = "[" * 100_000
 
 
-def grown(path: Path, width: int, height: int) -> Path:
-    """Write another size into the header of a GeoTIFF."""
+def grown(path: Path, width: int, height: int, *, strips: bool = True) -> Path:
+    """Write another size into the header of a GeoTIFF, of its ``strips`` as well."""
     data = bytearray(path.read_bytes())
     (at,) = struct.unpack_from("<I", data, 4)
     for i in range(struct.unpack_from("<H", data, at)[0]):
         entry = at + 2 + 12 * i
         tag = struct.unpack_from("<H", data, entry)[0]
-        if tag in (256, 257, 278):
+        if tag in (256, 257, *((278,) if strips else ())):
             struct.pack_into("<HII", data, entry + 2, 4, 1, width if tag == 256 else height)
     path.write_bytes(data)
     return path
@@ -51,6 +55,40 @@ def test_an_image_that_its_file_cannot_hold_takes_no_memory(tmp_path: Path) -> N
     make_geotiff(tmp_path, compress="deflate")
     with pytest.raises(DataError, match=r"scene.tif: .*GB of pixels in a file of 0.* MB: its header is broken"):
         read_raster(grown(tmp_path / "scene.tif", 100_000, 1_000_000))
+
+
+@pytest.mark.parametrize("size", [(46_341, 46_341), (100_000, 30_000)])
+@pytest.mark.parametrize("number", [1, 3])  # the first image is the one by which the size of all is known
+def test_a_png_that_its_file_cannot_hold_takes_no_memory(tmp_path: Path, size: tuple[int, int], number: int) -> None:
+    fixtures.write("xview2", tmp_path)
+    path = sorted((tmp_path / "train" / "images").iterdir())[number]
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">II", data, 16, *size)
+    struct.pack_into(">I", data, 29, zlib.crc32(data[12:29]))
+    path.write_bytes(data)
+    dataset = create("xview2", tmp_path, "train")
+    index = next(index for index, item in enumerate(dataset.items) if path in dataset.files(item))
+    with pytest.raises(DataError, match=rf"{path.name}: .*GB of pixels in a file of 0.* MB: its header is broken"):
+        dataset[index]
+
+
+def test_an_image_of_many_missing_strips_is_refused_before_any_is_read(tmp_path: Path) -> None:
+    """A prediction would go through millions of windows without data."""
+    make_geotiff(tmp_path)
+    with pytest.raises(DataError, match=r"scene.tif: .*27.8 GB of pixels in a file of 0.00 MB: its header is broken"):
+        open_rasters([grown(tmp_path / "scene.tif", 100_000, 46_341, strips=False)])
+
+
+def test_a_sparse_image_is_read(tmp_path: Path) -> None:
+    """Blocks without data are left out of a file on purpose: this one would have 3 GB."""
+    import rasterio
+
+    tiles = {"tiled": True, "blockxsize": 512, "blockysize": 512, "sparse_ok": True}
+    where = {"crs": "EPSG:32631", "transform": rasterio.Affine(10.0, 0.0, 500_000.0, 0.0, -10.0, 4_650_000.0)}
+    with rasterio.open(tmp_path / "a.tif", "w", "GTiff", 40_000, 40_000, 1, dtype="uint16", **where, **tiles):
+        pass
+    with opened(tmp_path / "a.tif") as source:
+        assert pixels(source, [1], Window(30_000, 30_000, 8, 8))[0].shape == (1, 8, 8)
 
 
 def test_a_packed_file_is_not_unpacked_beyond_the_size_in_its_header(tmp_path: Path) -> None:

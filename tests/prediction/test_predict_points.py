@@ -340,6 +340,25 @@ def test_terrain_noise_and_sensor_change_no_prediction(tmp_path: Path, change: s
     assert a.ground.std() > 0.02  # predictions depend on the points at all
 
 
+def test_classes_that_are_not_of_the_standard_are_no_noise(tmp_path: Path) -> None:
+    """What LAS calls noise are poles in DALES: a model that was trained so sees them as in training."""
+    cloud = laspy.read(village(tmp_path / "a.las"))
+    below = (cloud.x < cloud.x.min() + 10) & (cloud.classification == 1)
+    cloud.z[below] -= 8  # a pit of which no other point is left, if these are noise
+    outputs = {}
+    for name, code in (("a", 1), ("b", 7)):
+        cloud.classification[below] = code
+        cloud.write(tmp_path / f"{name}.las")
+        for las_standard in (True, False):
+            model = tiny(**KNOWN["both"], las_standard=las_standard)
+            predict_points(model, tmp_path / f"{name}.las", tmp_path / "out.laz", **QUICK)
+            outputs[name, las_standard] = np.array(laspy.read(tmp_path / "out.laz").ground)
+            (tmp_path / "out.laz").unlink()
+    assert np.array_equal(outputs["a", False], outputs["b", False])
+    assert np.array_equal(outputs["a", False], outputs["a", True])
+    assert not np.array_equal(outputs["b", False], outputs["b", True])
+
+
 def test_points_beyond_the_limit_see_their_own_return(tmp_path: Path) -> None:
     """A wire and the ground below it get different predictions, although nearly none of them are in the context."""
     cloud = laspy.read(made(tmp_path / "made.las", extra=False))

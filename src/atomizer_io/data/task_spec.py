@@ -24,19 +24,20 @@ class TaskSpec:
     """What is predicted (task, outputs, target) and what was measured (channels, site fields, dates).
 
     ``task`` is ``classification`` or ``scene_regression`` (one prediction per scene), ``segmentation`` or
-    ``regression`` (one prediction per position). ``class_codes`` are the numbers that the classes have in the labels
-    on disk, which products are written in; without any they are 0 … C−1, as targets and outputs always are in memory.
+    ``regression`` (one prediction per position). ``class_codes`` are the numbers that the classes have in the labels on
+    disk, which products are written in; without any they are 0 … C−1, as targets and outputs always are in memory.
     ``label_codes`` is the class of each code of the labels on disk, −1 where it is ignored, for data in which several
-    codes may be one class; −1 as a code is all others. The target of a regression has a name, a physical unit and the
-    statistics of the training data. ``channels`` are the channels of the training data with their statistics in raw
-    units; they take precedence over the statistics that a sample brings along; ``complete`` is true where each
-    inspected training sample had all of them, so that the model cannot have learned to do without any. ``fields`` are
-    mean and standard deviation of site fields such as intensity (of its log1p); ``complete_fields`` are those that
-    each of these samples had, as ``complete`` for channels. ``point_density`` is mean and standard deviation of the
-    points per m² of point clouds, of which training kept at least the share ``thinning``. ``dates`` is whether the day
-    of an acquisition may be used, which is wrong for a model that was trained on one day only. ``extent_m`` is the
-    usual width of a scene and ``pixel_m`` that of the smallest pixels, in metres. ``timesteps`` are the numbers of the
-    time steps of the training data in their order, where acquisitions name them (months, or before and after).
+    codes may be one class; −1 as a code is all others. ``las_standard`` is whether the classes of point clouds are
+    those of the LAS standard, of which some are noise, which is not ground. The target of a regression has a name, a
+    physical unit and the statistics of the training data. ``channels`` are the channels of the training data with their
+    statistics in raw units; they take precedence over the statistics that a sample brings along; ``complete`` is true
+    where each inspected training sample had all of them, so that the model cannot have learned to do without any.
+    ``fields`` are mean and standard deviation of site fields such as intensity (of its log1p); ``complete_fields`` are
+    those that each of these samples had, as ``complete`` for channels. ``point_density`` is mean and standard deviation
+    of the points per m² of point clouds, of which training kept at least the share ``thinning``. ``dates`` is whether
+    the day of an acquisition may be used, which is wrong for a model that was trained on one day only. ``extent_m`` is
+    the usual width of a scene and ``pixel_m`` that of the smallest pixels, in metres. ``timesteps`` are the numbers of
+    the time steps of the training data in their order, where acquisitions name them (months, or before and after).
     """
 
     task: str = "segmentation"
@@ -44,6 +45,7 @@ class TaskSpec:
     class_names: tuple[str, ...] = ()
     class_codes: tuple[int, ...] = ()
     label_codes: Mapping[int, int] = field(default_factory=dict)
+    las_standard: bool = True
     target_name: str | None = None
     target_unit: str | None = None
     target_mean: float = 0.0

@@ -17,7 +17,7 @@ from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError, listed
 from atomizer_io.extras import advice
-from atomizer_io.io.raster_pixels import opened
+from atomizer_io.io.raster_pixels import opened, pixels
 
 # How far mean and std of a channel may be from the published ones before another unit is the likely reason.
 MEAN_STDS, STD_RATIO = 8.0, 30.0
@@ -176,7 +176,7 @@ def _unreadable(path: Path) -> str | None:
         return None
     try:
         with opened(path) as source:
-            source.read()
+            pixels(source, source.indexes)
     except DataError as error:
         return error.cause
     return None

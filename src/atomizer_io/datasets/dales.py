@@ -26,12 +26,12 @@ class Dales(TileDataset):
     ``cache``, ``heights`` and ``grid_m``.
     """
 
-    coded = False  # its class 7 are poles
     info = Info(
         name="dales",
         title="DALES",
         task="segmentation",
         classes=("ground", "vegetation", "cars", "trucks", "power lines", "fences", "poles", "buildings"),
+        las_standard=False,  # its class 7 are poles
         channels=HEIGHT_CHANNELS["ground"],
         extent_m=50.0,
         layout=(

@@ -45,6 +45,7 @@ class Info:
     classes: tuple[str, ...] = ()
     codes: tuple[int, ...] = ()
     label_codes: Mapping[int, int] = field(default_factory=dict)  # class of each code, where codes share a class
+    las_standard: bool = True  # whether classes of points are those of the LAS standard, of which some are noise
     target_name: str | None = None  # what is measured, for regression
     unit: str | None = None  # unit of the target, for regression
     temporal: bool = False  # several dates a sample

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from atomizer_io.datasets.dataset import Dataset, Info, Labels, meta_of, require
 from atomizer_io.errors import DataError, listed
 from atomizer_io.io.dates import as_day, compiled, date_by_pattern, date_in, date_of_file
 from atomizer_io.io.raster_bands import Bands, sidecar
-from atomizer_io.io.raster_folders import ImageFolders, assigned, by_stem, doubles, without_suffix
+from atomizer_io.io.raster_folders import ImageFolders, assigned, by_stem, doubles, matching, without_suffix
 from atomizer_io.io.rasters import Raster, offset_m, read_raster
 from atomizer_io.io.tables import lines, lists_in, rows
 
@@ -34,13 +35,18 @@ class GeoTiffFolder(Dataset):
     ``"-"`` as the sensor of a folder leaves it out. A folder that ``sensor`` does not name is used if its files
     describe their bands, also by ``NAME.bands.yaml`` beside them, and is an error if they do not.
 
-    ``classes`` are names, their number, or ``{number in the mask: name}``; maps are written in these numbers. Values in
-    ``ignore`` (255 and −1 where they are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks
-    of values, ``target_name`` in ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label.
-    ``gsd_m`` is the pixel size of files without a coordinate system, ``crs`` the system of files that state where their
-    pixels lie but not in which system, ``nodata`` a value without data beside the one that files name. ``date_pattern``
-    is an expression whose first group is the date in a name; only by it can seven digits be a year and the day of the
-    year. ``allow_vrt`` also takes VRT files, mosaics of other files, as images and masks.
+    ``classes`` are names, their number, or ``{number in the mask: name}``, where numbers with the same name are one
+    class; maps are written in these numbers, of several in the first. Values in ``ignore`` (255 and −1 where they are
+    no class) and the mask's nodata are ignored. ``task="regression"`` takes masks of values, ``target_name`` in
+    ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label. ``gsd_m`` is the pixel size of
+    files without a coordinate system, ``crs`` the system of files that state where their pixels lie but not in which
+    system, ``nodata`` a value without data beside the one that files name. ``date_pattern`` is an expression whose
+    first group is the date in a name; only by it can seven digits be a year and the day of the year. ``allow_vrt`` also
+    takes VRT files, mosaics of other files, as images and masks.
+
+    Files that lie otherwise are found by patterns: ``image_files="{label}/{name}.jpg"`` (or one by name, as for
+    ``sensor``), ``mask_files="labels/{name}.png"``, of which the first band counts. ``splits`` has patterns of the
+    names of samples by split (``{"test": ["paris", "S2_*_16PCC_*"]}``).
     """
 
     sensor: str | Sensor | Mapping[str, str | Sensor] | None = None
@@ -56,6 +62,9 @@ class GeoTiffFolder(Dataset):
     date_pattern: str | None = None
     image_folder: str = "image"
     mask_folder: str = "mask"
+    image_files: str | Mapping[str, str] | None = None
+    mask_files: str | None = None
+    splits: Mapping[str, Sequence[str]] | None = None
     allow_vrt: bool = False
 
     free_splits = True
@@ -87,14 +96,15 @@ class GeoTiffFolder(Dataset):
         self.pattern = compiled(self.date_pattern)
         names, self.numbers = class_names(self.classes)
         own = set(self.numbers) or set(range(len(names)))
+        known = range(len(names) if self.numbers else 0)
         default = [value for value in (255, -1) if value not in own] if self.task == "segmentation" else []
         self.ignored = tuple(default if self.ignore is None else self.ignore)
         self.info = replace(
             self.info,
             task=self.task,
             classes=names,
-            codes=tuple(self.numbers),
-            splits=self.splits_in(self.root, {"image_folder": self.image_folder, "allow_vrt": self.allow_vrt}),
+            codes=tuple({number: code for code, number in reversed(self.numbers.items())}[i] for i in known),
+            splits=self.splits_in(self.root, vars(self)),
             target_name=self.target_name,
             unit=self.unit,
         )
@@ -107,28 +117,40 @@ class GeoTiffFolder(Dataset):
         images = {stem for folder in root.glob(f"{word}*") if folder.is_dir() for stem in by_stem(folder, vrt)}
         lists = lists_in(root, lambda line: without_suffix(line) in images)
         apart = sorted(path.stem for path in root.glob("splits/*.txt"))
-        return tuple(dict.fromkeys((*sorted(folders), *apart, *lists, *cls.info.splits)))
+        named = options.get("splits") or ()
+        return tuple(dict.fromkeys((*named, *sorted(folders), *apart, *lists, *cls.info.splits)))
 
     def find(self) -> list[str]:
         """Return the names of the samples; set ``images`` and ``masks`` (by name) and what the files describe."""
         own = self.root / self.split
-        self.base = own if any(path.is_dir() for path in own.glob(f"{self.image_folder}*")) else self.root
-        options = (self.sensor, self.bands, self.gsd_m, self.crs, self.allow_vrt)
+        apart = self.image_files is None and any(path.is_dir() for path in own.glob(f"{self.image_folder}*"))
+        self.base = own if apart else self.root
+        patterns = {self.image_folder: self.image_files} if isinstance(self.image_files, str) else self.image_files
+        options = (self.sensor, self.bands, self.gsd_m, self.crs, self.allow_vrt, patterns)
         self.sources = ImageFolders(self.root, self.base, self.image_folder, *options)
         self.folders = self.sources.used()
         apart = self.split != "all" and any(self.root.glob(f"*/{self.image_folder}*"))
         for folder in self.folders.values():
             if not folder.is_dir():  # where there are folders of splits, that of this one is missing
                 self.existing(own / folder.name if apart else folder)
-        self.images = {name: by_stem(folder, self.allow_vrt) for name, folder in self.folders.items()}
-        stems = {stem for images in self.images.values() for stem in images}
-        self.masks = assigned(by_stem(self.base / self.mask_folder, self.allow_vrt), stems)
+        targets = {} if self.mask_files is None else matching(self.root, self.mask_files)
+        masks = {path for path, _ in targets.values()}  # which may lie among the images
+        listings = {name: self.sources.files(name) for name in self.folders}
+        self.images = {
+            name: {stem: path for stem, (path, _) in images.items() if path not in masks}
+            for name, images in listings.items()
+        }
+        self.stems = stems = sorted({stem for images in self.images.values() for stem in images})
+        self.masks = {name: [path] for name, (path, _) in targets.items()}
+        if self.mask_files is None:
+            self.masks = assigned(by_stem(self.base / self.mask_folder, self.allow_vrt), stems)
         self.dates = {row["image"]: row["date"] for row in self.table("dates.csv", "date")}
-        self.labels: dict[str, str] = {}
-        if self.task == "classification":
+        self.labels = {stem: label for images in listings.values() for stem, (_, label) in images.items() if label}
+        self.tabled = self.task == "classification" and not self.labels  # else folders are named after the classes
+        if self.tabled:
             self.labels = {row["image"]: row["label"] for row in self.table("labels.csv", "label", needed=True)}
         if self.base == own or self.split == "all":
-            items = sorted(stems)
+            items = stems
         elif (listed := self.listed(self.split)) is not None:
             items = list(dict.fromkeys(listed))
         else:
@@ -146,7 +168,12 @@ class GeoTiffFolder(Dataset):
         return items
 
     def listed(self, split: str) -> list[str] | None:
-        """Return the names in the list of a split, None if there is no list."""
+        """Return the names in the list of a split, or those that its patterns fit; None if there are neither."""
+        if self.splits is not None and split in self.splits:
+            fitting = {pattern: fnmatch.filter(self.stems, pattern) for pattern in self.splits[split]}
+            unmet = [pattern for pattern, names in fitting.items() if not names]
+            require(not unmet, f"splits: no image is called {listed(unmet)}, which should be in {split!r}")
+            return sorted({name for names in fitting.values() for name in names})
         for path in (self.root / f"{split}.txt", self.root / "splits" / f"{split}.txt"):
             if path.is_file():
                 return [without_suffix(line) for line in lines(path)]
@@ -191,8 +218,8 @@ class GeoTiffFolder(Dataset):
         """Return the rasters of a sample, and its mask or the table of labels."""
         masks = self.masks.get(item, [])
         mask = masks[0] if len(masks) == 1 else self.base / self.mask_folder / f"{item}.tif"
-        target = self.csv("labels.csv") if self.task == "classification" else mask
-        return (*self.rasters_of(item).values(), target)
+        target = (self.csv("labels.csv"),) if self.tabled else () if self.task == "classification" else (mask,)
+        return (*self.rasters_of(item).values(), *target)
 
     def rasters_of(self, item: str) -> dict[str, Path]:
         """Return the images of a sample by the name of their folder; where the first should be, if none."""
@@ -227,7 +254,8 @@ class GeoTiffFolder(Dataset):
                 f"no such mask, nor one called {item}_<anything>.tif or {item}.tiff{also}; to go on without such an "
                 "image, leave it out of the list of the split or set on_error to skip",
             )
-        mask = read_raster(masks[0], bands=1, gsd_m=1.0, allow_vrt=self.allow_vrt)
+        first: dict[str, Any] = {"bands": 1} if self.mask_files is None else {"indexes": (1,)}
+        mask = read_raster(masks[0], **first, gsd_m=1.0, allow_vrt=self.allow_vrt)
         if mask.crs is None:
             if mask.grid.shape != frame.grid.shape:
                 raise DataError(
@@ -250,17 +278,17 @@ class GeoTiffFolder(Dataset):
         return Labels(len(self.info.classes), ignore, self.numbers).read(values, mask.path)
 
     def label(self, item: str) -> int:
-        """Return the class of a sample in ``labels.csv``, which has a name or a number."""
+        """Return the class of a sample by its label, which is a name or a number."""
         text = (self.labels.get(item) or "").strip()
         if text in self.info.classes:
             return self.info.classes.index(text)
         if text.isdecimal() and (number := self.numbers.get(int(text), int(text))) < len(self.info.classes):
             return number
         cause = f"{item} has label {text!r}; classes are {', '.join(self.info.classes)}" if text else f"no row {item}"
-        raise DataError(self.csv("labels.csv"), cause)
+        raise DataError(self.files(item)[-1], cause)
 
     def named_labels(self) -> tuple[str, ...]:
-        """Return the classes that occur in ``labels.csv``, in the order of numbers or names."""
+        """Return the classes that occur, in the order of numbers or names."""
         names = {text.strip() for text in self.labels.values() if text}
         return tuple(sorted(names, key=lambda text: (not text.isdecimal(), len(text) if text.isdecimal() else 0, text)))
 
@@ -282,7 +310,8 @@ class GeoTiffFolder(Dataset):
     def warnings(self) -> list[str]:
         """Return what is in the folder and not used, and what is in two splits."""
         masks = self.base / self.mask_folder
-        twice = [path for folder in (*self.folders.values(), masks) for path in doubles(folder)]
+        usual = self.image_files is None
+        twice = [path for folder in (*self.folders.values(), masks) for path in doubles(folder) if usual]
         notes = [f"{path.parent.name}/{path.name} is not used: another file has its name" for path in twice]
         notes += [f"{folder.name} is left out by sensor=" for folder in self.sources.left_out()]
         meant = {path for paths in self.masks.values() for path in paths}
@@ -298,9 +327,13 @@ class GeoTiffFolder(Dataset):
 
 
 def class_names(classes: int | Sequence[str] | Mapping[int, str] | None) -> tuple[tuple[str, ...], dict[int, int]]:
-    """Return the names of the classes, and number on disk → class where they are given by number."""
+    """Return the names of the classes, and number on disk → class where they are given by number.
+
+    Numbers with the same name are one class.
+    """
     if isinstance(classes, Mapping):
-        return tuple(map(str, classes.values())), {int(value): i for i, value in enumerate(classes)}
+        names = list(dict.fromkeys(map(str, classes.values())))
+        return tuple(names), {int(value): names.index(str(name)) for value, name in classes.items()}
     if isinstance(classes, int):
         require(classes >= 2, f"classes is {classes}; there must be at least two")
         return tuple(map(str, range(classes))), {}

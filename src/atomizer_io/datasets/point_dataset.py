@@ -40,8 +40,6 @@ class PointDataset(Dataset):
     heights: Heights = "ground"
     grid_m: float | None = None
 
-    coded = True  # whether the classes in the files are those of the LAS standard, of which some are noise
-
     def configure(self) -> None:
         """Take the channels of the heights."""
         valid = self.grid_m is None or 0 < self.grid_m < float("inf")
@@ -67,7 +65,7 @@ class PointDataset(Dataset):
         """Return the points of a window as atoms around ``centre``, by default that of the window or of the points."""
         low_x, low_y, high_x, high_y = points.bounds
         centre = centre or item.centre or ((low_x + high_x) / 2, (low_y + high_y) / 2)
-        how: dict[str, Any] = {"heights": self.heights, "coded": self.coded, "grid_m": self.grid_m}
+        how: dict[str, Any] = {"heights": self.heights, "las_standard": self.info.las_standard, "grid_m": self.grid_m}
         return PointScene.of(points, centre, colour=colour, **how)
 
     def meta(self, item: TileWindow, scene: PointScene) -> Meta:
@@ -102,7 +100,7 @@ class TileDataset(PointDataset):
     def configure(self) -> None:
         """Check the windows, and open the cache."""
         check_window(self.window_m, self.stride_m)
-        self.tile_cache = TileCache.of(self.cache, coded=self.coded)
+        self.tile_cache = TileCache.of(self.cache, las_standard=self.info.las_standard)
         super().configure()
 
     @abc.abstractmethod
@@ -137,7 +135,7 @@ class TileDataset(PointDataset):
 
     def tile_points(self, item: TileWindow) -> PointCloud:
         """Return the points of a window."""
-        return read_window(item, self.crs, self.tile_cache, coded=self.coded)
+        return read_window(item, self.crs, self.tile_cache, las_standard=self.info.las_standard)
 
     def in_tile(self, sample: Sample, item: TileWindow, members: NDArray[np.int64]) -> Sample:
         """Return a sample whose queries know their tile and their numbers in it."""

@@ -75,12 +75,12 @@ def height_channels(heights: str) -> tuple[Channel, ...]:
     return HEIGHT_CHANNELS[heights]
 
 
-def datum_of(point_cloud: PointCloud, *, coded: bool = True) -> float:
+def datum_of(point_cloud: PointCloud, *, las_standard: bool = True) -> float:
     """Return the elevation of the lowest point that is not noise, in metres; of all points where all are noise.
 
-    ``coded=False``: classes are not those of the LAS standard, so that none of them is noise.
+    ``las_standard=False``: classes are not those of the LAS standard, so that none of them is noise.
     """
-    codes = point_cloud.classification if coded else None
+    codes = point_cloud.classification if las_standard else None
     sure = point_cloud.z if codes is None else point_cloud.z[~np.isin(codes, NOISE)]
     return float((sure if len(sure) else point_cloud.z).min())
 

@@ -63,17 +63,17 @@ class PointCloudReference:
 
     @classmethod
     def of_file(
-        cls, path: str | Path, crs: str | None = None, *, coded: bool = True, progress: bool = False
+        cls, path: str | Path, crs: str | None = None, *, las_standard: bool = True, progress: bool = False
     ) -> PointCloudReference:
         """Return the reference of a file, read some points at a time; ``crs`` is for a file that has none.
 
-        ``coded=False``: its classes are not those of the LAS standard, so that none of them is noise.
+        ``las_standard=False``: its classes are not those of the LAS standard, so that none of them is noise.
         """
         path = Path(path)
         header = point_cloud_header(path, crs)
         lowest, seen, low, high = LowestPoints(), 0, np.inf, -np.inf
         counts: NDArray[np.int64] | None = np.zeros(LEVELS, np.int64)
-        names = ("z", "classification", "intensity") if coded else ("z", "intensity")
+        names = ("z", "classification", "intensity") if las_standard else ("z", "intensity")
         bar = progress_bar(header.points, title="ground", unit=" points", large=True, show=progress)
         with bar:
             for columns in column_chunks(path, header, names):
@@ -103,9 +103,10 @@ class PointCloudReference:
         return cls(ground, Ranks.of_counts(counts, low, high))
 
     @classmethod
-    def of_point_cloud(cls, point_cloud: PointCloud, *, coded: bool = True) -> PointCloudReference:
-        """Return the reference of a whole point cloud that is in memory; for ``coded`` see :meth:`of_file`."""
-        ground = ground_of(point_cloud.x, point_cloud.y, point_cloud.z, point_cloud.classification if coded else None)
+    def of_point_cloud(cls, point_cloud: PointCloud, *, las_standard: bool = True) -> PointCloudReference:
+        """Return the reference of a whole point cloud that is in memory; for ``las_standard`` see :meth:`of_file`."""
+        codes = point_cloud.classification if las_standard else None
+        ground = ground_of(point_cloud.x, point_cloud.y, point_cloud.z, codes)
         strength = known(point_cloud.intensity)
         if not strength.any():
             return cls(ground, None)

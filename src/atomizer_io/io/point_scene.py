@@ -31,14 +31,14 @@ class PointScene:
         *,
         colour: bool,
         heights: Heights,
-        coded: bool = True,
+        las_standard: bool = True,
         grid_m: float | None = None,
     ) -> PointScene:
         """Return the scene of points; with ``grid_m`` only the first in each cube of that side is left.
 
-        ``coded``: whether classes are those of the LAS standard, of which some are noise.
+        ``las_standard``: whether classes are those of the LAS standard, of which some are noise.
         """
-        datum = datum_of(points, coded=coded)
+        datum = datum_of(points, las_standard=las_standard)
         if grid_m is not None:
             points = points.where(one_per_cube(np.column_stack([points.x, points.y, points.z]), grid_m))
         bare = cls(points, AtomSet(), centre, datum)

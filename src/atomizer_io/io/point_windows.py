@@ -200,13 +200,13 @@ def tile_name(path: Path) -> str:
 
 
 def read_window(
-    window: TileWindow, crs: str | None = None, cache: TileCache | None = None, *, coded: bool = True
+    window: TileWindow, crs: str | None = None, cache: TileCache | None = None, *, las_standard: bool = True
 ) -> PointCloud:
     """Read the points of a window, with what takes their whole tile: heights above ground and ranks of intensity.
 
     A tile that is in the ``cache`` is not read for that. Otherwise the last tile stays in memory, so that windows of
     one tile in a row are read once; one of more than 30 million points does not, and is read in pieces for each window.
-    ``coded``: whether classes are those of the LAS standard, of which some are noise.
+    ``las_standard``: whether classes are those of the LAS standard, of which some are noise.
     """
     bounds = window.bounds
     if cache is not None and window.stored and bounds is not None:
@@ -217,7 +217,7 @@ def read_window(
         state = window.path.stat()
     except OSError as error:
         raise DataError(window.path, "no such file") from error
-    key = (window.path, crs, coded, state.st_mtime_ns, state.st_size)
+    key = (window.path, crs, las_standard, state.st_mtime_ns, state.st_size)
     if bounds is None or window.keep:
         tile = _tile(*key)
         return tile if bounds is None else tile.where(np.flatnonzero(within(tile.x, tile.y, bounds)))
@@ -226,14 +226,14 @@ def read_window(
 
 # Both are of this process: nothing of them is pickled with a dataset.
 @functools.lru_cache(maxsize=1)
-def _tile(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> PointCloud:
+def _tile(path: Path, crs: str | None, las_standard: bool, modified: int, size: int) -> PointCloud:
     tile = read_point_cloud(path, crs=crs)
-    return PointCloudReference.of_point_cloud(tile, coded=coded).complete(tile)
+    return PointCloudReference.of_point_cloud(tile, las_standard=las_standard).complete(tile)
 
 
 @functools.lru_cache(maxsize=KEPT_REFERENCES)
-def _reference(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> PointCloudReference:
-    return PointCloudReference.of_file(path, crs, coded=coded)
+def _reference(path: Path, crs: str | None, las_standard: bool, modified: int, size: int) -> PointCloudReference:
+    return PointCloudReference.of_file(path, crs, las_standard=las_standard)
 
 
 def windows_of(

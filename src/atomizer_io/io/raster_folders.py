@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import re
 import unicodedata
@@ -24,6 +25,7 @@ OneOrEach = str | Sensor | Mapping[str, str | Sensor] | None
 class ImageFolders:
     """The folders ``image`` and ``image_<name>`` in ``base``, and the user's options for them.
 
+    With ``patterns`` the files of ``image``, or of each name, fit a pattern instead (:func:`matching`).
     ``sensor``, ``bands``, ``gsd_m`` and ``crs`` are one for all folders, or dictionaries by the name of the folder
     (``s2`` for ``image_s2``, ``image`` for ``image``). What they leave open may be given in ``a.bands.yaml`` beside
     ``a.tif``, or in ``image_s2.bands.yaml`` beside the folder or in ``root``.
@@ -37,9 +39,12 @@ class ImageFolders:
     gsd_m: float | Mapping[str, float] | None
     crs: str | Mapping[str, str] | None = None
     allow_vrt: bool = False
+    patterns: Mapping[str, str] | None = None
 
     def there(self) -> dict[str, Path]:
         """Return the folders that exist, by name; ``image``, which is then missing, where there is none."""
+        if self.patterns is not None:
+            return dict.fromkeys(self.patterns, self.root)
         prefix = f"{self.word}_"
         several = {
             path.name.removeprefix(prefix): path for path in sorted(self.base.glob(f"{prefix}*")) if path.is_dir()
@@ -71,6 +76,12 @@ class ImageFolders:
         if not used:
             raise ConfigError(f"sensor= leaves out every folder of images in {self.base}; use at least one")
         return used
+
+    def files(self, name: str) -> dict[str, tuple[Path, str | None]]:
+        """Return the images of the folder ``name``, and their labels where a pattern has them, by sample."""
+        if self.patterns is not None:
+            return matching(self.root, self.patterns[name])
+        return {stem: (path, None) for stem, path in by_stem(self.there()[name], self.allow_vrt).items()}
 
     def left_out(self) -> list[Path]:
         """Return the folders that are not used."""
@@ -170,6 +181,34 @@ def doubles(folder: Path) -> list[Path]:
 def without_suffix(name: str) -> str:
     """Return a name without ``.tif`` in the form in which names are compared: an ü may be one letter or two."""
     return unicodedata.normalize("NFC", SUFFIX.sub("", name.strip()))
+
+
+def matching(root: Path, pattern: str) -> dict[str, tuple[Path, str | None]]:
+    """Return the files below ``root`` that fit a pattern, with their label, by the name of the sample.
+
+    ``{name}`` in a pattern such as ``{label}/{name}.jpg`` stands for the name, ``{label}`` for that of its class.
+    """
+    parts = re.split(r"\{(\w+)\}", pattern)
+    unknown = set(parts[1::2]) - {"name", "label"}
+    if unknown or "name" not in parts[1::2] or Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+        raise ConfigError(f"{pattern!r} has to be a path within the folder with {{name}} in it, and may have {{label}}")
+    seen: set[str] = set()
+    words = [re.escape(part) for part in parts]
+    for at in range(1, len(parts), 2):  # the same word again stands for the same text
+        words[at] = f"(?P={parts[at]})" if parts[at] in seen else f"(?P<{parts[at]}>[^/]+)"
+        seen.add(parts[at])
+    files: dict[str, tuple[Path, str | None]] = {}
+    for path in sorted(root.glob("".join("*" if at % 2 else glob.escape(part) for at, part in enumerate(parts)))):
+        match = re.fullmatch("".join(words), path.relative_to(root).as_posix())
+        if match is None or path.name.startswith(".") or not path.is_file():
+            continue
+        name = unicodedata.normalize("NFC", match["name"])
+        if name in files:
+            raise DataError(path, f"has the same name, {name!r}, as {files[name][0]}: names of samples must differ")
+        files[name] = (path, match.groupdict().get("label"))
+    if not files:
+        raise DataError(root / pattern, "no file fits this pattern")
+    return files
 
 
 def assigned(masks: Mapping[str, Path], images: Collection[str]) -> dict[str, list[Path]]:

@@ -19,6 +19,8 @@ from atomizer_io.io.raster_files import open_raster
 
 SMALL_BYTES = 256 << 20  # so much is taken without a look at the size of the file
 MOST_PACKED = 2000  # bytes of pixels in a byte of a file; a uniform image is packed about a thousand times
+SPARSE = ("GTiff", "JP2OpenJPEG")  # drivers of files that can leave out blocks without data, but for their index
+MOST_SPARSE = 1_000_000  # bytes of pixels in a byte of such a file: a block of some MB has 8 to 16 bytes in the index
 PNG_END = b"IEND\xaeB`\x82"
 CACHE_BYTES = 128 << 20  # for decoded blocks: several rows of blocks of a window, small enough for many workers
 
@@ -30,15 +32,17 @@ def limited_cache() -> Any:
     return rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES)  # rasterio takes a number as bytes, GDAL itself as megabytes
 
 
-def check_plausible(source: Any, needed: int) -> None:
-    """Refuse to take ``needed`` bytes for pixels of a file that is much too small to hold them."""
+def check_plausible(source: Any, needed: int, most: int = MOST_PACKED) -> None:
+    """Refuse ``needed`` bytes of pixels of a file that is too small for them, at ``most`` so many in one of its own."""
     there = os.path.getsize(source.name) if os.path.isfile(source.name) else needed
-    if needed > SMALL_BYTES and needed > MOST_PACKED * there:
+    if needed > SMALL_BYTES and needed > most * there:
         raise OSError(f"{needed / 1e9:.1f} GB of pixels in a file of {there / 1e6:.2f} MB: its header is broken")
 
 
-def check_blocks(source: Any) -> None:
-    """Refuse a file whose blocks, which are read as a whole, are much larger than the file can hold."""
+def check_size(source: Any) -> None:
+    """Refuse a file that is much too small for its pixels or for one of its blocks, which are read as a whole."""
+    sizes = [source.height * source.width * np.dtype(kind).itemsize for kind in source.dtypes]
+    check_plausible(source, sum(sizes), MOST_SPARSE if source.driver in SPARSE else MOST_PACKED)
     bands = source.count if source.interleaving is not None and source.interleaving.value == "PIXEL" else 1
     for (height, width), kind in zip(source.block_shapes, source.dtypes, strict=True):
         check_plausible(source, height * width * bands * np.dtype(kind).itemsize)
@@ -121,7 +125,7 @@ def opened(path: Path, *, allow_vrt: bool = False) -> Iterator[Any]:
     try:
         with open_raster(path, allow_vrt=allow_vrt) as source:
             _check_numbers(path, source)
-            check_blocks(source)
+            check_size(source)
             yield source
     except (RasterioError, OSError, MemoryError) as error:
         raise DataError(path, f"cannot be read: truncated or not a raster ({first_line(error)})") from error

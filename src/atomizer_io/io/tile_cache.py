@@ -48,18 +48,18 @@ TRIES = 3  # how often a damaged store is written anew
 class TileCache:
     """A folder with stores of tiles, the user's own by default; it is made once there is something to put into it.
 
-    ``coded``: whether the classes of the tiles are those of the LAS standard.
+    ``las_standard``: whether the classes of the tiles are those of the LAS standard.
     """
 
     where: Path | None = None
-    coded: bool = True
+    las_standard: bool = True
 
     @classmethod
-    def of(cls, option: str | Path | bool, *, coded: bool = True) -> TileCache | None:
+    def of(cls, option: str | Path | bool, *, las_standard: bool = True) -> TileCache | None:
         """Return the cache that a user names: a folder, true for the user's own, false for none."""
         if option is False:
             return None
-        return cls(None if option is True else Path(option).expanduser().absolute(), coded)
+        return cls(None if option is True else Path(option).expanduser().absolute(), las_standard)
 
     @property
     def folder(self) -> Path:
@@ -122,7 +122,7 @@ class TileCache:
             state = path.stat()
         except OSError as error:
             raise DataError(path, "no such file") from error
-        name = _digest([str(path.absolute()), crs, self.coded])
+        name = _digest([str(path.absolute()), crs, self.las_standard])
         return self.folder / f"{name}-{_digest([state.st_size, state.st_mtime_ns, VERSION])}"
 
     def store(self, path: Path, crs: str | None, advance: Callable[[float], object] = lambda _: None) -> None:
@@ -140,7 +140,7 @@ class TileCache:
                     shutil.rmtree(old, ignore_errors=True)
                 part = Path(tempfile.mkdtemp(dir=folder, prefix=f"{target.name}."))
                 try:
-                    reference = PointCloudReference.of_file(path, crs, coded=self.coded)
+                    reference = PointCloudReference.of_file(path, crs, las_standard=self.las_standard)
                     advance(points / 2)
                     write_store(path, crs, part, blocks_over, reference, advance=lambda count: advance(count / 2))
                     part.chmod(folder.stat().st_mode & 0o777)

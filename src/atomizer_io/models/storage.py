@@ -100,6 +100,8 @@ def fingerprint(model: Model) -> str:
     # a model predicts the same without them
     for name in ("target_name", "target_unit", "label_codes", "complete", "complete_fields", "thinning"):
         del task_spec[name]
+    if task_spec["las_standard"]:
+        del task_spec["las_standard"]
     for name in ("timesteps", "class_codes"):  # calibrations of models that were saved before there were any still hold
         if not task_spec[name]:
             del task_spec[name]

@@ -117,7 +117,9 @@ class PointInput:
                 parts.warn_damaged(POINTS)
             else:
                 return store, grid_over(store.bounds)
-        reference = PointCloudReference.of_file(self.stored, self.crs, progress=execution.progress)
+        reference = PointCloudReference.of_file(
+            self.stored, self.crs, las_standard=self.inputs.las_standard, progress=execution.progress
+        )
         how: dict[str, Any] = {"colours": self.inputs.colour, "key": key}
         with progress_bar(points, title="sorting", unit=" points", large=True, show=execution.progress) as bar:
             write_store(self.stored, self.crs, parts.folder, blocks_over, reference, advance=bar.update, **how)

@@ -37,11 +37,13 @@ class Inputs:
     """What a model is shown of a point cloud, as it was in training.
 
     ``heights`` above ground, elevations or both; ``ranked`` intensities, or those recorded; ``colour`` of points.
+    ``las_standard``: whether the classes are those of the LAS standard, of which some are noise.
     """
 
     heights: Heights
     ranked: bool
     colour: bool
+    las_standard: bool = True
 
     @classmethod
     def of(cls, task_spec: TaskSpec, colour: bool) -> Inputs:
@@ -49,7 +51,8 @@ class Inputs:
         known = task_spec.statistics()
         height, elevation = ((c.sensor, c.name) in known for c in (*LIDAR_HEIGHT.channels, *LIDAR.channels))
         heights: Heights = "elevation" if elevation and not height else "both" if elevation else "ground"
-        return cls(heights, "intensity" not in task_spec.fields or "intensity_rank" in task_spec.fields, colour)
+        ranked = "intensity" not in task_spec.fields or "intensity_rank" in task_spec.fields
+        return cls(heights, ranked, colour, task_spec.las_standard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,8 @@ def window_points(job: PointJob, window: PointWindow, records: NDArray[Any]) -> 
     if not len(order):
         return None
     points, inputs = job.points(records[order]), job.inputs
-    scene = PointScene.of(points, window.centre, colour=inputs.colour, heights=inputs.heights)
+    how: dict[str, Any] = {"heights": inputs.heights, "las_standard": inputs.las_standard}
+    scene = PointScene.of(points, window.centre, colour=inputs.colour, **how)
     return WindowPoints(order, scene.with_images(Overlay(job.sources), job.windows.side_m))
 
 

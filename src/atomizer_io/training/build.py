@@ -129,7 +129,8 @@ def build(run: Run, train: Dataset, inspection: Inspection) -> Model:
         model = started(run, run.model.start, train, inspection)
         check_task(model, train.info, task_of(train, inspection))
         check_channels(model, inspection.statistics.channels, train.info.name)
-        codes = {"class_codes": train.info.codes, "label_codes": train.info.label_codes}
+        info = train.info
+        codes = {"class_codes": info.codes, "label_codes": info.label_codes, "las_standard": info.las_standard}
         model.task_spec = model.task_spec.replace(**codes)  # products have those of the new labels
     cost = costs_of(run, model)[-1]
     if cost.atoms_per_latent is not None:
@@ -199,6 +200,7 @@ def task_spec_of(run: Run, train: Dataset, inspection: Inspection) -> TaskSpec:
         class_names=info.classes,
         class_codes=info.codes,
         label_codes=info.label_codes,
+        las_standard=info.las_standard,
         target_name=info.target_name,
         target_unit=info.unit,
         channels=channels,
