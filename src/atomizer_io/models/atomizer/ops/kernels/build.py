@@ -92,7 +92,7 @@ def without_kernels() -> Iterator[None]:
 
 
 def wanted() -> bool:
-    """Whether nobody asked for plain torch: neither the environment nor :func:`without_kernels`."""
+    """Whether neither the environment nor :func:`without_kernels` switches to plain torch."""
     return not _avoided and not _switched_off()
 
 

@@ -115,5 +115,6 @@ def _run(
     settings |= addresses(Cells, kernels, real, arrays | like, sizes, absent=("site_field", "offset_weight"))
     settings |= {"heads": heads, "width": width, "site_features": len(weights[2]), "kinds": len(weights[1])}
     settings |= {"atoms": len(fixed["value"]), "ordered": len(fixed["order"])}
-    settings |= {"sites": len(fixed["position"]), "cells": len(fixed["anchor"]), "segments": len(fixed["cell"]), "axes": fixed["anchor"].shape[1]}
+    settings |= {"sites": len(fixed["position"]), "cells": len(fixed["anchor"]), "segments": len(fixed["cell"])}
+    settings["axes"] = fixed["anchor"].shape[1]
     return run(function, kernels, Cells, settings, like, fixed["length"].numpy())
