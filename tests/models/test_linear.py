@@ -21,8 +21,8 @@ CASES: dict[str, tuple[Sizes, Sizes, Callable[[Tensor, Tensor], Tensor]]] = {
     "parts of larger ones": ((50, 96), (64, 90), lambda x, w: product(x[:, 8:40], w[10:42, 3:30])),
     "one row repeated": ((1, 32), (32, 8), lambda x, w: product(x.expand(40, 32), w)),
     "no row": ((0, 32), (32, 8), product),
-    "by head": ((4, 50, 32), (4, 32, 24), product_by_head),
-    "heads inside": ((50, 4, 24), (4, 90, 24), lambda x, w: product_by_head(x.transpose(0, 1), w.mT[..., 24:])),
+    "by head": ((4, 50, 32), (4, 32, 24), lambda x, w: product_by_head(x.unbind(), w)),
+    "heads inside": ((50, 4, 24), (4, 90, 24), lambda x, w: product_by_head(x.unbind(1), w.mT[..., 24:])),
     "a layer": ((2, 7, 32), (24, 32), lambda x, w: torch.func.functional_call(LAYER, {"weight": w}, x)),
     "a layer of one row": ((32,), (24, 32), lambda x, w: torch.func.functional_call(LAYER, {"weight": w}, x)),
 }

@@ -134,7 +134,7 @@ class RawObservationAttention(nn.Module):
     def project(self, pooled_HMF: Tensor) -> Tensor:
         """Return what pooled tokens (H, M, F) add to the shared query: (M, D)."""
         value_HEF = self.value.weight.unflatten(0, (self.heads, self.head_dim))
-        attended_HME = product_by_head(pooled_HMF, value_HEF.transpose(1, 2))
+        attended_HME = product_by_head(pooled_HMF.unbind(), value_HEF.transpose(1, 2))
         out_MD: Tensor = self.out(attended_HME.transpose(0, 1).flatten(1))
         return out_MD
 

@@ -25,7 +25,8 @@ typedef struct {
     /* results of the forward pass: segments x heads; heads x segments x width */
     real *lse, *pooled;
     /* backward: gradients of the results, and of the weights (accumulated) */
-    const real *lse_grad, *pooled_grad;
+    const real *lse_grad;
+    const real *const *pooled_grad; /* of each head */
     real *value_weight_grad, *kind_weight_grad, *site_weight_grad, *offset_weight_grad, *logit_weight_grad;
 } Cells;
 
@@ -286,9 +287,8 @@ static int pool_range_backward(const Cells *t, int64_t first, int64_t last) {
     for (int64_t g = first; g < last; g++) {
         real inner[MAX_HEADS];
         for (int h = 0; h < heads; h++) {
-            int64_t at = (h * t->segments + g) * width;
-            memcpy(below(s->both, h).at, t->pooled_grad + at, sizeof(real) * width);
-            dots(1, 1, below(s->both, h), (Matrix){t->pooled + at, width}, width, inner + h, 1);
+            memcpy(below(s->both, h).at, t->pooled_grad[h] + g * width, sizeof(real) * width);
+            dots(1, 1, below(s->both, h), (Matrix){t->pooled + (h * t->segments + g) * width, width}, width, inner + h, 1);
         }
         int64_t end = t->begin[g] + t->length[g];
         for (int64_t a = t->begin[g]; a < end;) {
