@@ -29,6 +29,7 @@ class Queries:
     or without any, a query is a point. A pixel of ``grid`` is the footprint where there is one.
     Where the sample is a window of a larger ``whole`` (its name), ``members`` (M,) are the numbers of the queries in
     it: windows overlap, and the predictions for one number are averaged and count once.
+    ``weight`` (M,) is how much each counts in the loss of training, alike without it; scores count all alike.
     """
 
     positions: Tensor
@@ -38,6 +39,7 @@ class Queries:
     whole: str | None = None
     members: Tensor | None = None
     footprint_m: Tensor | None = None
+    weight: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.footprint_m is None and self.grid is not None:
@@ -56,6 +58,7 @@ class Queries:
             self.whole,
             None if self.members is None else self.members[keep],
             self.footprint_m if self.footprint_m is None or self.footprint_m.ndim < 2 else self.footprint_m[keep],
+            None if self.weight is None else self.weight[keep],
         )
 
 

@@ -88,6 +88,8 @@ def check(
             if splits is None and split == "all" and files <= seen:
                 continue
             seen |= files
+            report.faults += [fault for fault in dataset.skipped if fault not in reported]
+            reported |= set(dataset.skipped)
             known += [more for more in dataset.info.splits if splits is None and more not in known]
             _report(dataset, report, limit, None if split == "all" else leaks)
         yield report

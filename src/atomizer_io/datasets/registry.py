@@ -38,6 +38,7 @@ DATASETS: dict[str, str] = {
     "geobench": "geobench.GeoBench",
     "geotiff-folder": "geotiff_folder.GeoTiffFolder",
     "las-folder": "las_folder.LasFolder",
+    "labels": "labels.Labelled",
     "otb-patches": "otb_patches.OtbPatches",
     "presto-series": "presto_series.PrestoSeries",
 }

@@ -15,12 +15,11 @@ from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.scene_decoder import SavedModel
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.overlays import alike
 from atomizer_io.io.point_clouds import Bounds, PointCloud, PointCloudHeader, point_cloud_header
 from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.point_store import CHUNK, LAST, POINTS, Blocks, DamagedStoreError, PointStore, write_store
 from atomizer_io.io.point_windows import WindowGrid
-from atomizer_io.io.raster_sources import RasterInput, RasterSource, open_rasters, overlap
+from atomizer_io.io.raster_sources import RasterInput, RasterSource, alike, open_rasters, overlap
 from atomizer_io.models.base import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.las import Original

@@ -59,6 +59,16 @@ class Batch:
         """Return the targets of all samples, concatenated (M,)."""
         return torch.cat([sample.target.reshape(-1) for sample in self.samples]).to(device)
 
+    def weight(self, device: torch.device) -> Tensor | None:
+        """Return how much each target counts in the loss, concatenated (M,); None where all count alike."""
+        weights = [None if sample.queries is None else sample.queries.weight for sample in self.samples]
+        if all(weight is None for weight in weights):
+            return None
+        counts = [sample.target.numel() for sample in self.samples]
+        return torch.cat(
+            [torch.ones(count) if own is None else own for own, count in zip(weights, counts, strict=True)]
+        ).to(device)
+
     def outputs(self, model: Model) -> Tensor:
         """Return the outputs of ``model`` for all targets, concatenated (M, outputs)."""
         by_sample = model.predict(self.inputs)

@@ -126,7 +126,9 @@ class Task(lightning.LightningModule):
         if batch.samples:
             outputs = batch.outputs(self.model)
             target = batch.target(outputs.device)
-            total, weight = loss_sum(outputs, target, self.model.task_spec, self.class_weights)
+            total, weight = loss_sum(
+                outputs, target, self.model.task_spec, self.class_weights, batch.weight(outputs.device)
+            )
         else:  # nothing of this batch could be read
             total = sum((p.sum() * 0.0 for p in self.model.parameters()), torch.zeros((), device=self.device))
             weight = torch.zeros((), device=self.device)
