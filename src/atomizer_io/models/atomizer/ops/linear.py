@@ -44,7 +44,9 @@ def product(x_RD: Tensor, weight_DE: Tensor) -> Tensor:
 def product_by_head(x: Sequence[Tensor], weight_HDE: Tensor) -> Tensor:
     """Return ``x @ weight_HDE`` (H, R, E) of one matrix (R, D) per head."""
     if not _usable(x[0], weight_HDE):
-        return torch.stack([x_RD @ weight_DE for x_RD, weight_DE in zip(x, weight_HDE, strict=True)])
+        return torch.cat(
+            [torch.bmm(x_RD[None], weight_DE[None]) for x_RD, weight_DE in zip(x, weight_HDE, strict=True)]
+        )
     out: Tensor = _ByHead.apply(weight_HDE, *x)  # type: ignore[no-untyped-call]
     return out
 
