@@ -90,7 +90,7 @@ def calibrate(
             search.race(scene, Blocks.sample(scene, count, sampling.seed))
             bar.update()
     steps = steps_of(search.best, search.fallback, task)
-    test = Test(task, steps)
+    test = HeldOutTest(task, steps)
     # other blocks than those that chose, where scenes are so few that they do both
     for scene, count in observed(scenes, testing):
         test.add(scene, Blocks.sample(scene, count, sampling.seed + 1))
@@ -118,14 +118,14 @@ def steps_of(best: Candidate | None, fallback: Candidate | None, task: Task) -> 
         rules = (1.0,) if best.point.strategy == DENSE else STRICTNESS
         steps += [with_rule(best.point, strictness, task.precision) for strictness in rules]
         if fallback is not None and best.point.cost != own.cost:
-            careful = fallback.first_below(task.alpha / 10)
+            careful = fallback.first(task.alpha / 10)
             if careful is not None:
-                careful_rules = [s for s in STRICTNESS if s >= careful]
-                steps += [with_rule(fallback.point, strictness, task.precision) for strictness in careful_rules]
+                rules = tuple(strictness for strictness in STRICTNESS if strictness >= fallback.rules[careful])
+                steps += [with_rule(fallback.point, strictness, task.precision) for strictness in rules]
     return [*(step for step in steps if step != own), own]
 
 
-class Test:
+class HeldOutTest:
     """Runs all steps on blocks of scenes that had no part in their choice."""
 
     def __init__(self, task: Task, steps: Sequence[OperatingPoint]) -> None:
