@@ -19,7 +19,7 @@ from atomizer_io.training.config import read_yaml, shipped
 from atomizer_lab.baselines.dates import L_TAE, LINEAR
 from atomizer_lab.bench.model_inputs import PAPER_INPUTS, ModelInput
 from atomizer_lab.bench.models import settings_for
-from atomizer_lab.paper.models import ATOMIZER, MAPS, RESNET, SCENES, SERIES, SMALL, SMALL_SCENES, SUITED, VIT
+from atomizer_lab.paper.models import ATOMIZER, MAPS, RAMEN, RESNET, SCENES, SERIES, SMALL, SMALL_SCENES, SUITED, VIT
 from atomizer_lab.paper.staging import Stage, canopy_heights, series_tables, stack_rondonia
 
 Changes = Mapping[str, Any]
@@ -84,6 +84,8 @@ class Column:
         """Return how a baseline merges dates, as in the paper where it can; others do so by themselves."""
         if model == VIT and self.series:
             return {"temporal": L_TAE}
+        if model == RAMEN and self.series:
+            return {"temporal": True}  # by itself only for maps
         if model == RESNET and self.dates is not None:
             return {"temporal": LINEAR, "num_dates": self.dates}
         return {}

@@ -181,7 +181,8 @@ class Cell:
         if isinstance(self.data, PaperDataset):
             minutes = PAPER_MINUTES
         elif length is TIME:
-            arguments["rates"], minutes = RATES, minutes + TRIED_MINUTES * len(RATES)
+            arguments["rates"] = RATES
+            minutes += 0 if seed else TRIED_MINUTES * len(RATES)  # seeds share the trials
         arguments["document"] = self.data.document(self.model, seed, self.changes, length, where.configs)
         return Task(f"{row}, {self.data.label(titles)}, seed {seed}", self.run, arguments, minutes, folders(where))
 
