@@ -87,8 +87,8 @@ def chosen(document: Document, trials: Mapping[float, Trained]) -> Document:
 
     def merit(rate: float) -> float:
         best = trials[rate].metrics["best"]
-        score = best["score"] if best["of"] != "rmse" else -best["score"]
-        return -math.inf if math.isnan(score) else float(score)
+        score = math.nan if best["score"] is None else best["score"]  # null in a file: not a number
+        return -math.inf if math.isnan(score) else float(-score if best["of"] == "rmse" else score)
 
     return merged(document, {"training": {"learning_rate": max(trials, key=merit)}})
 
