@@ -106,6 +106,8 @@ class RasterScenes:
             first, last = np.searchsorted(xy[order, 0], (west, east), side="left")
             near = order[first : max(first, last) + 1]
             near = near[free[near] & (xy[near, 1] >= south) & (xy[near, 1] <= north)]
+            if not len(near):
+                continue
             own = mover(self.crs, source.crs)(xy[near])
             low_x, low_y, high_x, high_y = source.bounds
             inside = (own[:, 0] >= low_x) & (own[:, 0] < high_x) & (own[:, 1] > low_y) & (own[:, 1] <= high_y)
