@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import shlex
 from pathlib import Path
@@ -11,18 +12,21 @@ import laspy
 import numpy as np
 import pytest
 import rasterio
+import shapely
 from rasterio.crs import CRS
 from rasterio.transform import Affine
 
 from atomizer_io.cli import main
 from atomizer_io.data.sensors import SENTINEL2_L2A, Sensor
 from atomizer_io.datasets.geotiff_folder import GeoTiffFolder
+from atomizer_io.datasets.labels import Labelled
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.datasets.registry import options_of
 from atomizer_io.training.augmentation import ChannelDropout
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import bands, patches
 from data.fractal import write_laz
+from data.vectors import write_vector
 
 PAGE = Path(__file__).parents[1] / "docs" / "own-data.md"
 DRONE = Sensor.define("drone", gsd_m=2.0, bands={"green": (0.56, 0.04), "nir": (0.84, 0.06)})
@@ -39,8 +43,8 @@ MISSING = {("july", "plot_02"), ("drone", "plot_03")}
 
 
 def blocks(language: str, part: int = 0) -> list[str]:
-    """Blocks of the page about rasters (part 0) or about point clouds (part 1)."""
-    text = PAGE.read_text(encoding="utf-8").split("## Point clouds\n")[part]
+    """Blocks of the page about rasters (part 0), about point clouds (part 1) or about labels (part 2)."""
+    text = re.split("## (?:Point clouds|Labels from a vector file)\n", PAGE.read_text(encoding="utf-8"))[part]
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
@@ -143,9 +147,37 @@ def test_own_point_clouds_from_files_to_classes(
     assert len(classified.x) == 3000 and set(np.unique(classified.PredictedClassification)) <= {1, 2, 5, 6}
 
 
+def test_own_labels_from_a_vector_file_to_a_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    crop = patches(np.random.default_rng(0), 80, 80, 2)
+    satellite = SENTINEL2_L2A.pick("B02", "B03", "B04", "B08")
+    image = bands(np.random.default_rng(1), crop, satellite, np.uint16)
+    grid = {"crs": CRS.from_epsg(32632), "transform": Affine(10, 0, 600000, 0, -10, 5000000)}
+    write_raster(Path("myfields/s2_20210704.tif"), image, descriptions=[c.name for c in satellite], nodata=0, **grid)
+    xy = np.random.default_rng(2).uniform((600000, 4999200), (600800, 5000000), (120, 2))
+    number = crop[((5000000 - xy[:, 1]) // 10).astype(int), ((xy[:, 0] - 600000) // 10).astype(int)]
+    names = [("maize", "wheat")[n] for n in number]
+    write_vector(Path("myfields/fields.gpkg"), shapely.points(xy), {"crop": names, "note": names})
+    Path("configs").symlink_to(PAGE.parents[1] / "configs")
+    shown = []
+    for program, action, *rest in commands(2):
+        assert program == "atomizer"
+        assert main([action, *rest, *QUICK.get(action, [])]) == 0, rest
+        shown.append(capsys.readouterr().out)
+    checked, _, _, folds = shown
+    assert "train, val, test: nothing is missing or broken" in checked and "maize" in checked and "look" not in checked
+    with rasterio.open("crops.tif") as predicted:
+        assert predicted.shape == (80, 80) and set(np.unique(predicted.read(1))) <= {0, 1}
+    scores = json.loads(Path("runs/crops/folds.json").read_text())["scores"]["accuracy"]
+    assert len(scores["values"]) == 3 and scores["mean"] == pytest.approx(np.mean(scores["values"]))
+    assert json.loads(folds.strip().splitlines()[-1])["folds"] == 3
+
+
 def test_every_option_of_ones_own_files_is_explained() -> None:
     text = (PAGE.parent / "datasets.md").read_text(encoding="utf-8")
-    for kind in (GeoTiffFolder, LasFolder):
+    for kind in (GeoTiffFolder, LasFolder, Labelled):
         assert [name for name in options_of(kind) if f"`{name}`" not in text] == []
 
 

@@ -59,7 +59,21 @@ class Counted:
 
     def by_file(self) -> Counter[str]:
         """Return the number of functions that were entered in each file."""
-        return Counter(os.path.relpath(code.co_filename, self.package) for code in self.functions)
+        return Counter(self.file(code) for code in self.functions)
+
+    def names(self) -> dict[str, list[str]]:
+        """Return the functions of each file in the order of their lines, with those that call each from other files."""
+        callers: dict[CodeType, set[str]] = {}
+        for caller, called in self.calls:
+            callers.setdefault(called, set()).add(f"{self.file(caller)}:{caller.co_qualname}")
+        names: dict[str, list[str]] = {}
+        for code in sorted(self.functions, key=lambda one: (one.co_filename, one.co_firstlineno)):
+            names.setdefault(self.file(code), []).append(" < ".join((code.co_qualname, *sorted(callers.get(code, ())))))
+        return names
+
+    def file(self, code: CodeType) -> str:
+        """Return the file of a function, as a path inside the package."""
+        return os.path.relpath(code.co_filename, self.package)
 
 
 def write_raster(path: Path, values: Any, names: tuple[str, ...] | None = None) -> None:
@@ -140,7 +154,12 @@ def count(name: str) -> dict[str, Any]:
             sys.setprofile(None)
             threading.setprofile(None)  # type: ignore[arg-type]
     files = counted.by_file()
-    return {"functions": len(counted.functions), "files": dict(files.most_common()), "changes": len(counted.calls)}
+    return {
+        "functions": len(counted.functions),
+        "files": dict(files.most_common()),
+        "changes": len(counted.calls),
+        "names": counted.names(),
+    }
 
 
 def lines(folder: Path) -> int:
@@ -153,6 +172,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--src", type=Path, default=HERE / "src", help="the src folder to count (default: this tree)")
     parser.add_argument("--files", action="store_true", help="also print the functions entered in each file")
+    parser.add_argument(
+        "--list", action="store_true", help="also print these functions and who calls them from other files"
+    )
     parser.add_argument("--path", choices=PATHS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.path is not None:
@@ -169,8 +191,10 @@ def main() -> None:
         printed = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
         path = json.loads(printed.splitlines()[-1])
         print(f"{name:24} {path['functions']:9,d} {len(path['files']):6,d} {path['changes']:16,d}")
-        for file, functions in path["files"].items() if args.files else ():
+        for file, functions in path["files"].items() if args.files or args.list else ():
             print(f"    {file:50} {functions:4,d}")
+            for function in path["names"][file] if args.list else ():
+                print(f"        {function}")
 
 
 if __name__ == "__main__":

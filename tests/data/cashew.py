@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.datasets.cashew import CLASSES, IMAGERY, LABEL_FILE, OPTICAL, MCashewPlant
+from atomizer_io.datasets.cashew import IMAGERY, INFO, LABEL_FILE, OPTICAL, MCashewPlant
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import bands, patches
 from data.geobench import band_stats, write_folder_files, write_sample
@@ -36,7 +36,7 @@ def write(folder: Path, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     transform = Affine(*TRANSFORM)
     profile = {"crs": CRS.from_epsg(CRS_CODE), "transform": transform, "compress": "deflate"}
-    use = patches(rng, HEIGHT, WIDTH, len(CLASSES))
+    use = patches(rng, HEIGHT, WIDTH, len(INFO.classes))
     for date in DATES:
         values = bands(rng, use, OPTICAL, np.uint16)
         clouds = np.zeros((HEIGHT, WIDTH), np.uint16)
@@ -67,7 +67,7 @@ def write_geobench(folder: Path, seed: int = 0) -> None:
     samples: list[dict[str, NDArray[Any]]] = []
     for split, places in CHIPS_OF.items():
         for dates in places:
-            use = patches(rng, CHIP, CHIP, len(CLASSES))
+            use = patches(rng, CHIP, CHIP, len(INFO.classes))
             for date in dates:
                 values = bands(rng, use, MCashewPlant.known_bands.values(), np.float32)
                 layers = {f"{key}_{date}": layer for key, layer in zip(MCashewPlant.known_bands, values, strict=True)}

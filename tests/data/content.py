@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,3 +38,10 @@ def bands(rng: np.random.Generator, labels: NDArray[np.int64], channels: Iterabl
         limits = np.iinfo(dtype)
         values = np.clip(np.rint(values), max(limits.min, 1), limits.max)  # 0 means nodata in many files
     return values.astype(dtype)
+
+
+def edit_json(path: Path, change: Callable[[Any], object]) -> None:
+    """Apply ``change`` to the document of a file."""
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))

@@ -10,7 +10,6 @@ import pytest
 import rasterio
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.biomassters import DAYS, is_validation
 from atomizer_io.errors import ConfigError, DataError
@@ -20,17 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreference
 
 SHAPE = (32, 32)
 OPTICAL = ["B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12"]
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fixtures.write("biomassters", tmp_path_factory.mktemp("biomassters") / "data")
-
-
-@pytest.fixture
-def folder(written: Path, tmp_path: Path) -> Path:
-    """A copy to break."""
-    return shutil.copytree(written, tmp_path / "data")
+DATASET = "biomassters"
 
 
 def values(path: Path) -> np.ndarray:

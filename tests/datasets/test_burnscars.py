@@ -12,18 +12,13 @@ import rasterio
 import torch
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.data.sample import grid_values
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_lab.synthetic.rasters import write_raster
 from scenes import data_folder
 
 CHIP = "subsetted_512x512_HLS.S30.T10SEH.2018190.v1.4"  # first of training/ by name
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return fixtures.write("burnscars", tmp_path / "data")
+DATASET = "burnscars"
 
 
 def rewrite(path: Path, values: np.ndarray, **changes: object) -> None:

@@ -21,31 +21,18 @@ from rasterio.transform import Affine
 from rasterio.warp import transform_geom
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.cashew import OPTICAL, MCashewPlant, region, windows
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_lab.synthetic.rasters import write_raster
 from data.cashew import CLOUDY, CRS_CODE, DATES, HEIGHT, SWATH_EDGE, TRANSFORM, WIDTH
+from data.content import edit_json
 
 BANDS = [channel.name for channel in OPTICAL]
 DAYS = tuple(datetime.datetime.strptime(date, "%Y%m%d").date() for date in DATES)
 PROFILE = {"crs": CRS.from_epsg(CRS_CODE), "transform": Affine(*TRANSFORM)}
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fixtures.write("cashew", tmp_path_factory.mktemp("cashew") / "data")
-
-
-@pytest.fixture
-def folder(written: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(written, tmp_path / "data")
-
-
-@pytest.fixture
-def geobench(tmp_path: Path) -> Path:
-    return fixtures.write("m-cashew-plant", tmp_path / "data")
+DATASET = "cashew"
+GEOBENCH = "m-cashew-plant"
 
 
 def tif(folder: Path, date: str = DATES[0], band: str = "B04") -> Path:
@@ -65,10 +52,7 @@ def drawn(folder: Path) -> np.ndarray:
 
 
 def edit_labels(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    path = folder / "labels/00.geojson"
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
+    edit_json(folder / "labels/00.geojson", change)
 
 
 def test_values_are_those_of_the_files(folder: Path) -> None:

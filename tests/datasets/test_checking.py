@@ -11,17 +11,13 @@ import rasterio
 from rasterio.crs import CRS
 from rasterio.transform import Affine
 
-import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.sen1floods11 import METADATA, Sen1Floods11
 from atomizer_io.errors import UnknownChannelError
 from atomizer_lab.synthetic.rasters import write_raster
 
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return fixtures.write("sen1floods11", tmp_path / "data")
+DATASET = "sen1floods11"
 
 
 def test_a_list_that_fails_in_an_unforeseen_way_is_no_stack_trace(

@@ -11,18 +11,13 @@ import pytest
 import torch
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.datasets.dales import VAL_TILES, Dales
 from atomizer_io.errors import ConfigError, DataError
 from data.dales import FIELDS, write_ply
 from scenes import data_folder
 
 TILE = "DALESObjects/train/5080_54435_new.ply"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return fixtures.write("dales", tmp_path / "data")
+DATASET = "dales"
 
 
 def table(path: Path) -> np.ndarray:

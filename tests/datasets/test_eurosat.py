@@ -16,7 +16,6 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.eurosat import BANDS, CLASSES, MEuroSAT
 from atomizer_io.datasets.geobench import SENTINEL2_KEYS, GeoBench
@@ -31,25 +30,8 @@ MEANS_BY_KEY = (
     *(748.9036, 12.0419, 1810.1284, 1101.3801, 2644.5996),
 )
 
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fixtures.write("eurosat", tmp_path_factory.mktemp("eurosat") / "data")
-
-
-@pytest.fixture(scope="module")
-def written_geobench(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fixtures.write("m-eurosat", tmp_path_factory.mktemp("geobench") / "data")
-
-
-@pytest.fixture
-def folder(written: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(written, tmp_path / "data")
-
-
-@pytest.fixture
-def geobench(written_geobench: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(written_geobench, tmp_path / "data")
+DATASET = "eurosat"
+GEOBENCH = "m-eurosat"
 
 
 # As first released

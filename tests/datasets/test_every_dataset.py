@@ -21,7 +21,7 @@ OPTIONS = {
 }
 
 
-@pytest.fixture(scope="module", params=[name for name in fixtures.WRITERS if name != "geobench"])
+@pytest.fixture(scope="module", params=fixtures.WRITERS)
 def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     folder: Path = fixtures.write(request.param, tmp_path_factory.mktemp("data") / "copy")
     return aio.datasets.create(request.param, folder, **OPTIONS.get(request.param, {}))

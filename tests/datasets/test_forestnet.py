@@ -6,7 +6,6 @@ import datetime
 import json
 import os
 import pickle
-import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,6 @@ import torch
 from rasterio.errors import NotGeoreferencedWarning
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.forestnet import FINE, GEOBENCH_KEYS, MERGED
 from atomizer_io.errors import ConfigError, DataError
@@ -29,21 +27,8 @@ from data.forestnet import GEOBENCH_OF, SIZE
 SHAPE = (SIZE, SIZE)
 FIRST = "0.59_99.77"  # train, images of three dates
 UNDATED = "-0.83_102.51"  # train, composite only
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fixtures.write("forestnet", tmp_path_factory.mktemp("forestnet") / "data")
-
-
-@pytest.fixture
-def folder(written: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(written, tmp_path / "data")
-
-
-@pytest.fixture
-def geobench(tmp_path: Path) -> Path:
-    return fixtures.write("m-forestnet", tmp_path / "data")
+DATASET = "forestnet"
+GEOBENCH = "m-forestnet"
 
 
 def images(folder: Path, event: str = FIRST) -> Path:

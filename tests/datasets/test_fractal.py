@@ -13,7 +13,6 @@ import rasterio
 import torch
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.data.sample import Sample, grid_values
 from atomizer_io.datasets.fractal import Fractal, patch_centre
 from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
@@ -22,11 +21,7 @@ from scenes import data_folder
 
 NAME = "TRAIN-0436_6399-002955257"
 CLASS = {1: 0, 2: 1, 5: 2, 6: 3, 9: 4, 17: 5, 64: 6}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return fixtures.write("fractal", tmp_path / "data")
+DATASET = "fractal"
 
 
 def laz(folder: Path) -> Path:

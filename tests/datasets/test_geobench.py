@@ -18,9 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-import torch
 
-import atomizer_io as aio
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import grid_values
 from atomizer_io.data.sensors import SENTINEL2
@@ -299,100 +297,63 @@ def test_damaged_pickles_never_get_past_refused() -> None:
 # Broken files
 
 
-def no_label(path: Path) -> None:
-    with_pickle(path, pickle.dumps({"02 - Blue": {}}))
+BAND = "02 - Blue"
 
 
-def neither(path: Path) -> None:
-    with_pickle(path, None)
+def holds(**arrays: Any) -> Callable[[Path], Path]:
+    """What writes a file with these arrays, ``band`` being one under the name of a band."""
+
+    def write(path: Path) -> Path:
+        with h5py.File(path, "w") as target:
+            for name, array in arrays.items():
+                target[BAND if name == "band" else name] = array
+        return path
+
+    return write
 
 
-def no_band(path: Path) -> None:
-    with h5py.File(path, "w") as target:
-        target["label"] = PIXELS
+def filled(make: Callable[[h5py.File], object]) -> Callable[[Path], None]:
+    """What writes a file that ``make`` fills."""
+
+    def write(path: Path) -> None:
+        with h5py.File(path, "w") as target:
+            make(target)
+
+    return write
 
 
-def cube(path: Path) -> None:
-    with h5py.File(path, "w") as target:
-        target["02 - Blue"] = np.zeros((2, 3, 4))
-
-
-def empty_band(path: Path) -> None:
-    with h5py.File(path, "w") as target:
-        target["02 - Blue"] = np.zeros((0, 4))
-
-
-def words(path: Path) -> None:
-    with h5py.File(path, "w") as target:
-        target["02 - Blue"] = np.array([["a", "b"]], dtype="S1")
-
-
-def bomb(path: Path) -> None:
-    with h5py.File(path, "w") as target:
-        target.create_dataset(
-            "02 - Blue", shape=(1 << 20, 1 << 20), dtype="f8", chunks=(1024, 1024), compression="gzip"
-        )
-
-
-def group(path: Path) -> None:
-    with h5py.File(path, "w") as target:
-        target.create_group("02 - Blue")
-
-
-def link(path: Path) -> None:
-    with h5py.File(path, "w") as target:
-        target["02 - Blue"] = h5py.ExternalLink("/etc/passwd", "/a")
-
-
-def elsewhere(path: Path) -> None:
-    with h5py.File(path, "w") as target:
-        target.create_dataset("02 - Blue", shape=(2, 2), dtype="u1", external=[("/etc/passwd", 0, 4)])
-
-
-def virtual(path: Path) -> None:
+def virtual(target: h5py.File) -> None:
     layout = h5py.VirtualLayout(shape=(2, 2), dtype="u1")
     layout[:] = h5py.VirtualSource("other.hdf5", "a", shape=(2, 2))
-    with h5py.File(path, "w") as target:
-        target.create_virtual_dataset("02 - Blue", layout)
-
-
-def shapes(path: Path) -> None:
-    with h5py.File(path, "w") as target:
-        target["02 - Blue"] = PIXELS
-        target["label"] = PIXELS.T
-
-
-def no_such_day(path: Path) -> None:
-    with h5py.File(path, "w") as target:
-        target["02 - Blue_2019-02-30"] = PIXELS
-        target["label"] = PIXELS
+    target.create_virtual_dataset(BAND, layout)
 
 
 def truncated(path: Path) -> None:
-    fixture.write_sample(path, {"02 - Blue": PIXELS}, label=1, gsd_m=10.0)
+    fixture.write_sample(path, {BAND: PIXELS}, label=1, gsd_m=10.0)
     path.write_bytes(path.read_bytes()[:700])
 
 
 def numbers_for_text(path: Path) -> None:
-    with_pickle(path, None)
-    with h5py.File(path, "a") as target:
+    with h5py.File(holds(band=PIXELS)(path), "a") as target:
         target.attrs["pickle"] = np.arange(4)
 
 
+HUGE = {"shape": (1 << 20, 1 << 20), "dtype": "f8", "chunks": (1024, 1024), "compression": "gzip"}
+EXTERNAL = {"shape": (2, 2), "dtype": "u1", "external": [("/etc/passwd", 0, 4)]}
 BROKEN = {
-    no_label: "has no label",
-    neither: "has no label",
-    no_band: "has no band",
-    cube: r"'02 - Blue' has shape \(2, 3, 4\), expected \(height, width\)",
-    empty_band: r"'02 - Blue' has shape \(0, 4\)",
-    words: r"'02 - Blue' holds \|S1, not numbers",
-    bomb: r"'02 - Blue' has shape \(1048576, 1048576\)",
-    group: "'02 - Blue' is not an array in this file",
-    link: "'02 - Blue' is not an array in this file",
-    elsewhere: "'02 - Blue' lies in another file",
-    virtual: "'02 - Blue' lies in another file",
-    shapes: "bands and label have different shapes",
-    no_such_day: "band '02 - Blue_2019-02-30' has no such date",
+    lambda path: with_pickle(path, pickle.dumps({BAND: {}})): "has no label",
+    holds(band=PIXELS): "has no label",
+    holds(label=PIXELS): "has no band",
+    holds(band=np.zeros((2, 3, 4))): rf"'{BAND}' has shape \(2, 3, 4\), expected \(height, width\)",
+    holds(band=np.zeros((0, 4))): rf"'{BAND}' has shape \(0, 4\)",
+    holds(band=np.array([["a", "b"]], dtype="S1")): rf"'{BAND}' holds \|S1, not numbers",
+    filled(lambda target: target.create_dataset(BAND, **HUGE)): rf"'{BAND}' has shape \(1048576, 1048576\)",
+    filled(lambda target: target.create_group(BAND)): f"'{BAND}' is not an array in this file",
+    holds(band=h5py.ExternalLink("/etc/passwd", "/a")): f"'{BAND}' is not an array in this file",
+    filled(lambda target: target.create_dataset(BAND, **EXTERNAL)): f"'{BAND}' lies in another file",
+    filled(virtual): f"'{BAND}' lies in another file",
+    holds(band=PIXELS, label=PIXELS.T): "bands and label have different shapes",
+    holds(**{f"{BAND}_2019-02-30": PIXELS, "label": PIXELS}): f"band '{BAND}_2019-02-30' has no such date",
     truncated: "cannot be read: truncated or not HDF5",
     numbers_for_text: "its attribute 'pickle' is not the text of",
     lambda path: path.write_bytes(b""): "cannot be read: truncated or not HDF5",
@@ -442,22 +403,6 @@ def test_values_and_map_are_those_of_the_file(folder: Path) -> None:
     assert sample.atoms.bounds == (-24.0, -24.0, 24.0, 24.0)
     assert sample.queries.grid.pixel_m == (1.0, 1.0)
     assert (sample.meta.id, sample.meta.dates) == ("id_000051", ())
-
-
-def test_a_dataset_can_be_sent_to_a_worker(folder: Path) -> None:
-    dataset = GeoBench(folder)
-    again = pickle.loads(pickle.dumps(dataset))
-    assert again.info == dataset.info
-    assert torch.equal(again[1].target, dataset[1].target)
-
-
-def test_a_model_takes_the_sample(folder: Path) -> None:
-    dataset = GeoBench(folder)
-    sample = dataset[0]
-    model = aio.create_model("atomizer_io_tiny", num_outputs=dataset.info.num_outputs, channels=dataset.channels)
-    with torch.no_grad():
-        outputs = model([sample.atoms], [sample.queries.positions[:50]])
-    assert outputs[0].shape == (50, 7)
 
 
 class Series(GeoBench):

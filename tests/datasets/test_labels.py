@@ -294,12 +294,16 @@ def test_the_check_names_what_deserves_a_look(scene: Path, cover: np.ndarray, ca
 def test_what_is_missing_is_named(scene: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="fold is 5; the folds are 0 … 4"):
         labelled(scene, fold=5)
-    write_vector(scene / "more.csv", [shapely.Point(1, 2)], {"cover": ["a"]})
+    write_vector(scene / "dates.csv", [shapely.Point(1, 2)], {"cover": ["a"]})
+    assert len(labelled(scene).vector) == 300
+    write_vector(scene / "more.gpkg", [shapely.box(WEST, NORTH - 50, WEST + 8, NORTH)], {"cover": ["a"]})
     with pytest.raises(
-        ConfigError, match=r"name the file of the labels \(labels=\.\.\.\): it has labels\.gpkg, more\.csv"
+        ConfigError, match=r"name the file of the labels \(labels=\.\.\.\): it has dates\.csv, labels\.gpkg, more\.gpkg"
     ):
         labelled(scene)
     assert len(labelled(scene, labels="labels.gpkg").vector) == 300
+    with pytest.raises(DataError, match=r"'cover' that can be used; 1 are narrower than twice the margin \(margin_m="):
+        labelled(scene, labels="more.gpkg")
     with pytest.raises(DataError, match="no such file"):
         labelled(scene, labels="none.gpkg")
 

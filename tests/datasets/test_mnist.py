@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.mnist import sparsify
 from atomizer_io.errors import ConfigError, DataError
@@ -21,11 +20,7 @@ from scenes import data_folder
 
 SHAPE = (28, 28)
 FILES = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return fixtures.write("mnist", tmp_path / "data")
+DATASET = "mnist"
 
 
 def parsed(folder: Path, part: str = "train") -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,31 +12,18 @@ import pytest
 import torch
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.data.sample import grid_values
 from atomizer_io.errors import ConfigError, DataError
+from data.content import edit_json
 
 SHAPE = (32, 32)
 OPTICAL = ["B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12"]
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fixtures.write("pastis-r", tmp_path_factory.mktemp("pastis") / "data")
-
-
-@pytest.fixture
-def folder(written: Path, tmp_path: Path) -> Path:
-    """A copy to break."""
-    return shutil.copytree(written, tmp_path / "data")
+DATASET = "pastis-r"
 
 
 def edit(folder: Path, change: Any) -> None:
     """Apply ``change`` to the document of the metadata."""
-    path = folder / "metadata.geojson"
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
+    edit_json(folder / "metadata.geojson", change)
 
 
 def test_splits_are_folds(written: Path) -> None:

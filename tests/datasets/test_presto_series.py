@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.datasets.presto_series import days_of, is_validation
 from atomizer_io.errors import DataError
 from scenes import data_folder
@@ -21,10 +20,7 @@ NAMES = [
     *("temperature_2m", "total_precipitation", "elevation", "slope", "NDVI"),
 ]
 
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return fixtures.write("presto-series", tmp_path / "data")
+DATASET = "presto-series"
 
 
 def array(folder: Path, name: str) -> np.ndarray:

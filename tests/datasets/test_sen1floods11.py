@@ -12,18 +12,13 @@ import rasterio
 import torch
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.data.sample import grid_values
 from atomizer_io.errors import DataError
 from scenes import data_folder
 
 METADATA = "v1.1/Sen1Floods11_Metadata.geojson"
 CHIPS = "v1.1/data/flood_events/HandLabeled"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return fixtures.write("sen1floods11", tmp_path / "data")
+DATASET = "sen1floods11"
 
 
 def test_the_fixture_has_the_official_splits(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import operator
 import os
 import pickle
@@ -18,21 +17,17 @@ import torch
 from scipy import ndimage
 
 import atomizer_io as aio
-import data as fixtures
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets import xview2
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.polygons import from_wkt
 from atomizer_lab.synthetic.rasters import write_raster
+from data.content import edit_json as edit
 from scenes import data_folder
 
 PLACE = "joplin-tornado_00000000"
 LINE = "POLYGON ((1 1, 20 20, 40 40, 1 1))"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return fixtures.write("xview2", tmp_path / "data")
+DATASET = "xview2"
 
 
 def read_png(path: Path) -> np.ndarray:
@@ -44,12 +39,6 @@ def read_png(path: Path) -> np.ndarray:
 
 def write_png(path: Path, values: np.ndarray) -> None:
     write_raster(path, values, driver="PNG")
-
-
-def edit(path: Path, change) -> None:
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
 
 
 def test_the_fixture_has_the_official_splits(folder: Path) -> None:
@@ -283,57 +272,48 @@ def test_wrong_options_are_named(folder: Path, options, cause: str) -> None:
         aio.datasets.create("xview2", folder, **options)
 
 
+PRE, POST, LABELS = "images/{}_pre_disaster.png", "images/{}_post_disaster.png", "labels/{}_post_disaster.json"
+INFINITE, LINESTRING = "POLYGON ((0 0, 1e999 0, 1 1, 0 0))", "LINESTRING (0 0, 1 1)"
+
+
+def building(part: str = "xy", **changes: object):
+    """What changes the first building of a label file; ``None`` takes something away."""
+
+    def change(document) -> None:
+        first = document["features"][part][0]
+        target = first if "wkt" in changes else first["properties"]
+        for key, value in changes.items():
+            if value is None:
+                del target[key]
+            else:
+                target[key] = value
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("how", "file", "cause"),
     [
-        ("truncated", "images/{}_post_disaster.png", "cannot be read"),
-        ("empty", "images/{}_pre_disaster.png", "cannot be read"),
-        ("missing", "images/{}_pre_disaster.png", "no such file"),
-        ("missing", "images/{}_post_disaster.png", "no such file"),
-        ("gray", "images/{}_post_disaster.png", "has 1 bands, expected 3"),
-        ("small", "images/{}_post_disaster.png", r"has \(40, 40\) pixels, others have \(64, 64\)"),
-        ("missing", "labels/{}_post_disaster.json", "no such file"),
+        ("truncated", POST, "cannot be read"),
+        ("empty", PRE, "cannot be read"),
+        ("missing", PRE, "no such file"),
+        ("missing", POST, "no such file"),
+        ("gray", POST, "has 1 bands, expected 3"),
+        ("small", POST, r"has \(40, 40\) pixels, others have \(64, 64\)"),
+        ("missing", LABELS, "no such file"),
         ("missing", "labels/{}_pre_disaster.json", "no such file"),
-        ("truncated", "labels/{}_post_disaster.json", "is not JSON"),
-        ("empty", "labels/{}_post_disaster.json", "is not JSON"),
-        (lambda d: d.clear(), "labels/{}_post_disaster.json", "is not a label of xBD: no 'metadata'"),
-        (lambda d: d["features"].pop("xy"), "labels/{}_post_disaster.json", "is not a label of xBD: no 'xy'"),
-        (
-            lambda d: d["features"]["xy"][0].pop("wkt"),
-            "labels/{}_post_disaster.json",
-            "is not a label of xBD: no 'wkt'",
-        ),
+        ("truncated", LABELS, "is not JSON"),
+        ("empty", LABELS, "is not JSON"),
+        (lambda d: d.clear(), LABELS, "is not a label of xBD: no 'metadata'"),
+        (lambda d: d["features"].pop("xy"), LABELS, "is not a label of xBD: no 'xy'"),
+        (building(wkt=None), LABELS, "is not a label of xBD: no 'wkt'"),
         (lambda d: d["metadata"].pop("capture_date"), "labels/{}_pre_disaster.json", "has no date in metadata"),
-        (
-            lambda d: d["features"]["xy"][0]["properties"].update(subtype="gone"),
-            "labels/{}_post_disaster.json",
-            "has a building with subtype 'gone'",
-        ),
-        (
-            lambda d: d["features"]["xy"][0]["properties"].update(subtype=[1], uid={}),
-            "labels/{}_post_disaster.json",
-            r"has a building with subtype \[1\]",
-        ),
-        (
-            lambda d: d["features"]["xy"][0]["properties"].pop("subtype"),
-            "labels/{}_post_disaster.json",
-            "has a building with subtype None",
-        ),
-        (
-            lambda d: d["features"]["xy"][0].update(wkt="POLYGON ((0 0, 1e999 0, 1 1, 0 0))"),
-            "labels/{}_post_disaster.json",
-            "has a polygon with a corner at infinity",
-        ),
-        (
-            lambda d: d["features"]["lng_lat"][0].update(wkt="POLYGON ((0 0, 1e999 0, 1 1, 0 0))"),
-            "labels/{}_post_disaster.json",
-            "has a polygon with a corner at infinity",
-        ),
-        (
-            lambda d: d["features"]["xy"][0].update(wkt="LINESTRING (0 0, 1 1)"),
-            "labels/{}_post_disaster.json",
-            "has a geometry that is not a POLYGON",
-        ),
+        (building(subtype="gone"), LABELS, "has a building with subtype 'gone'"),
+        (building(subtype=[1], uid={}), LABELS, r"has a building with subtype \[1\]"),
+        (building(subtype=None), LABELS, "has a building with subtype None"),
+        (building(wkt=INFINITE), LABELS, "has a polygon with a corner at infinity"),
+        (building("lng_lat", wkt=INFINITE), LABELS, "has a polygon with a corner at infinity"),
+        (building(wkt=LINESTRING), LABELS, "has a geometry that is not a POLYGON"),
     ],
 )
 def test_broken_files_are_named(folder: Path, how, file: str, cause: str) -> None:

@@ -244,7 +244,8 @@ def test_maps_and_samples_have_the_pixel_as_footprint() -> None:
     sample = Sample.of_map(fine, grid, np.zeros((4, 4), int), Meta("a"))
     predictor = ScenePredictor(model, model.encode([fine]), grid)
     prepared = model.preparer()(fine, sample.queries)
-    assert torch.equal(prepared.located.sites_MA, predictor.sites_MA) and predictor.sites_MA.shape == (16, 100)
+    sites_MA, _ = predictor.seen
+    assert torch.equal(prepared.located.sites_MA, sites_MA) and sites_MA.shape == (16, 100)
     with torch.no_grad():
         dense = aio.decoding.dense(model, model.encode([fine]), grid).outputs.reshape(16, -1)
         trained = model.predict([prepared])[0].softmax(dim=-1)

@@ -14,10 +14,9 @@ from rasterio.warp import transform
 
 from atomizer_io.io.raster_sources import LocalFrame, RasterInput, RasterSource, overlap
 from atomizer_io.io.rasters import offset_m, read_raster
-from atomizer_io.prediction.at_positions import predict_at
-from atomizer_io.prediction.options import Execution, Windows
-from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.prediction.options import Windows
 from chips import model_folder, read, values, write
+from predicting import predict_at, predict_raster
 
 STEP = 0.0002  # degrees, about 22 m
 NORTH, WIDE, HIGH = 10.0, 40, 30
@@ -122,24 +121,12 @@ def test_a_map_and_predictions_at_positions(tmp_path: Path, like: int) -> None:
         folder.mkdir()
         pair = degrees(folder / "a.tif", middle), metres(folder / "b.tif", zone, middle)
         rasters = [{"path": raster.path, "sensor": "sentinel2"} for raster in pair]
-        product = predict_raster(
-            model_folder(),
-            rasters,
-            folder / "map.tif",
-            like=like,
-            windows=Windows(300.0),
-            execution=Execution(progress=False),
-        )
+        product = predict_raster(model_folder(), rasters, folder / "map.tif", like=like, windows=Windows(300.0))
         maps.append(read(product.path))
         east = middle + 0.001 - 360 * (name == "there")
         (folder / "places.csv").write_text(f"lon,lat\n{middle - 0.001},{NORTH - 0.003}\n{east},{NORTH - 0.003}\n")
         places = predict_at(
-            model_folder(),
-            rasters,
-            folder / "places.csv",
-            folder / "out.csv",
-            like=like,
-            execution=Execution(progress=False),
+            model_folder(), rasters, folder / "places.csv", folder / "out.csv", like=like, windows=Windows()
         )
         assert places.predicted == 2
         tables.append([line.split(",")[2:] for line in (folder / "out.csv").read_text().splitlines()[1:]])

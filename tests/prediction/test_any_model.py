@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.models.base import Model
 from atomizer_io.prediction.engines import Processes
 from chips import CORNER, NAMES, read, scene, values, write
+from predicting import Breaks, Killed, predict_at, predict_points, predict_raster, predict_xarray, write_las
 
 CHANNELS = SENTINEL2.pick(*NAMES)
-WINDOWS, QUIET = aio.Windows(120.0), aio.Execution(progress=False)
-HOW: dict[str, Any] = {"windows": WINDOWS, "execution": QUIET}
 
 
 def made(name: str, **settings: Any) -> Model:
@@ -52,7 +50,7 @@ def expected(model: Model, array: np.ndarray) -> np.ndarray:
 def test_one_window_is_what_the_model_predicts(tmp_path: Path, folder: Path) -> None:
     array = values(12, 12)
     raster = {"path": write(tmp_path / "scene.tif", array), "sensor": "sentinel2"}
-    product = aio.predict_raster(folder, raster, tmp_path / "map.tif", layers=["probabilities"], **HOW)
+    product = predict_raster(folder, raster, tmp_path / "map.tif", layers=["probabilities"])
     target = expected(aio.load_model(folder).eval(), array)
     assert product.windows == 1 and product.decoded == 144
     np.testing.assert_allclose(read(product.files["probabilities.tif"]), target, atol=2e-3)
@@ -63,35 +61,19 @@ def test_pixels_are_the_same_however_windows_lie(tmp_path: Path) -> None:
     """A pixel regression looks at nothing around a pixel, so windows and their overlap change nothing."""
     array, model = values(30, 40), made("pixels")
     raster = {"path": write(tmp_path / "scene.tif", array), "sensor": "sentinel2"}
-    product = aio.predict_raster(model, raster, tmp_path / "map.tif", layers=["probabilities"], **HOW)
+    product = predict_raster(model, raster, tmp_path / "map.tif", layers=["probabilities"])
     assert product.windows > 4
     np.testing.assert_allclose(read(product.files["probabilities.tif"]), expected(model, array), atol=2e-3)
-
-
-class Killed(BaseException):
-    """As if the process ended here."""
-
-
-class Breaks:
-    """Computes some windows, then ends."""
-
-    def run(self, function, tasks):
-        for task in itertools.islice(tasks, 3):
-            yield task, function(task)
-        raise Killed
 
 
 @pytest.mark.usefixtures("forked")
 def test_a_killed_map_goes_on_to_the_same_bytes(tmp_path: Path, folder: Path) -> None:
     raster = scene(tmp_path, 30, 20)
-    whole = aio.predict_raster(folder, raster, tmp_path / "whole.tif", **HOW)
+    whole = predict_raster(folder, raster, tmp_path / "whole.tif")
     assert whole.windows > 4
     with pytest.raises(Killed):
-        aio.predict_raster(
-            folder, raster, tmp_path / "map.tif", windows=WINDOWS, execution=aio.Execution(Breaks(), progress=False)
-        )
-    again = aio.Execution(Processes(2), resume=True, progress=False)
-    product = aio.predict_raster(folder, raster, tmp_path / "map.tif", windows=WINDOWS, execution=again)
+        predict_raster(folder, raster, tmp_path / "map.tif", engine=Breaks(3))
+    product = predict_raster(folder, raster, tmp_path / "map.tif", engine=Processes(2), resume=True)
     assert product.path.read_bytes() == whole.path.read_bytes()
     assert product.decoded == whole.decoded == whole.positions
 
@@ -102,10 +84,10 @@ def test_a_missing_channel_is_absent(tmp_path: Path, folder: Path) -> None:
     hollow = array.astype(np.float32)
     hollow[2] = np.nan
     three = {"path": write(tmp_path / "three.tif", hollow, nodata=np.nan), "sensor": "sentinel2"}
-    one = aio.predict_raster(folder, two, tmp_path / "a.tif", **HOW)
-    second = aio.predict_raster(folder, three, tmp_path / "b.tif", **HOW)
+    one = predict_raster(folder, two, tmp_path / "a.tif")
+    second = predict_raster(folder, three, tmp_path / "b.tif")
     np.testing.assert_array_equal(read(one.path), read(second.path))
-    full = aio.predict_raster(folder, {**two, "path": write(tmp_path / "full.tif", array)}, tmp_path / "c.tif", **HOW)
+    full = predict_raster(folder, {**two, "path": write(tmp_path / "full.tif", array)}, tmp_path / "c.tif")
     assert (read(full.path) != read(one.path)).any()
 
 
@@ -113,7 +95,7 @@ def test_no_data_stays_no_data(tmp_path: Path, folder: Path) -> None:
     array = values(24, 24)
     array[:, 3:9, 4:20] = 0
     raster = {"path": write(tmp_path / "holes.tif", array, nodata=0), "sensor": "sentinel2"}
-    product = aio.predict_raster(folder, raster, tmp_path / "map.tif", **HOW)
+    product = predict_raster(folder, raster, tmp_path / "map.tif")
     np.testing.assert_array_equal(read(product.path)[0] == 255, (array == 0).all(axis=0))
 
 
@@ -121,11 +103,11 @@ def test_predictions_at_positions_and_in_xarray_are_those_of_the_map(tmp_path: P
     xarray = pytest.importorskip("xarray")
     rioxarray = pytest.importorskip("rioxarray")
     raster = scene(tmp_path, 20, 30)
-    product = aio.predict_raster(folder, raster, tmp_path / "map.tif", **HOW)
+    product = predict_raster(folder, raster, tmp_path / "map.tif")
     cells = [(0, 0), (7, 21), (19, 29)]
     rows = "".join(f"{CORNER[0] + 10 * c + 5},{CORNER[1] - 10 * r - 5}\n" for r, c in cells)
     (tmp_path / "places.csv").write_text("x,y\n" + rows)
-    result = aio.predict_at(folder, raster, tmp_path / "places.csv", tmp_path / "predictions.csv", **HOW)
+    result = predict_at(folder, raster, tmp_path / "places.csv", tmp_path / "predictions.csv")
     assert result.predicted == 3
     with (tmp_path / "predictions.csv").open() as file:
         named = [row["predicted_class"] for row in csv.DictReader(file)]
@@ -133,14 +115,14 @@ def test_predictions_at_positions_and_in_xarray_are_those_of_the_map(tmp_path: P
     assert named == [("dry", "wet", "bare")[classes[cell]] for cell in cells]
     with rioxarray.open_rasterio(raster["path"]) as opened:
         array = opened.load().assign_coords(band=list(NAMES))
-    again = aio.predict_xarray(folder, array, sensor="sentinel2", **HOW)
+    again = predict_xarray(folder, array, sensor="sentinel2")
     assert isinstance(again, xarray.DataArray)
     np.testing.assert_array_equal(again.values, classes)
 
 
 def test_a_regression_target(tmp_path: Path) -> None:
     model = made("unet_small", task="regression", num_outputs=1, class_names=(), target_mean=100.0, target_std=20.0)
-    product = aio.predict_raster(model, scene(tmp_path, 16, 16), tmp_path / "map.tif", **HOW)
+    product = predict_raster(model, scene(tmp_path, 16, 16), tmp_path / "map.tif")
     assert read(product.path).dtype == np.float32
     assert product.mean == pytest.approx(float(np.nanmean(read(product.path))), rel=1e-4)
 
@@ -154,13 +136,13 @@ def test_what_a_model_cannot_do_is_refused(tmp_path: Path, folder: Path) -> None
         (f"{name} cannot report how much attention", {"layers": ["attention"]}),
     ):
         with pytest.raises(ConfigError, match=message):
-            aio.predict_raster(folder, raster, tmp_path / "map.tif", **HOW, **how)
+            predict_raster(folder, raster, tmp_path / "map.tif", **how)
     second = write(tmp_path / "s1.tif", values(12, 12)[:2].astype(np.float32) / -100, names=SENTINEL1.names[:2])
     with pytest.raises(
         DataError,
         match=rf"s1\.tif: {name} was trained without sentinel1 VV, and reads no other .*: leave this band out",
     ):
-        aio.predict_raster(folder, [raster, {"path": second, "sensor": "sentinel1"}], tmp_path / "map.tif", **HOW)
+        predict_raster(folder, [raster, {"path": second, "sensor": "sentinel1"}], tmp_path / "map.tif")
     assert not list(tmp_path.glob("map*"))
 
 
@@ -169,27 +151,16 @@ def test_nothing_to_calibrate(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert "predicts at all positions at once" in capsys.readouterr().err
 
 
-def cloud(path: Path) -> Path:
-    laspy = pytest.importorskip("laspy")
-    rng = np.random.default_rng(0)
-    points = laspy.LasData(laspy.LasHeader(version="1.4", point_format=6))
-    points.x, points.y, points.z = rng.uniform(0, 60, 300), rng.uniform(0, 40, 300), rng.uniform(0, 20, 300)
-    points.return_number = points.number_of_returns = np.ones(300, np.uint8)
-    points.write(path)
-    return path
-
-
 def test_points_are_classified_by_what_reads_points(tmp_path: Path) -> None:
     laspy = pytest.importorskip("laspy")
-    path = cloud(tmp_path / "in.las")
+    path = write_las(tmp_path / "in.las", np.random.default_rng(0).uniform(0, (60, 40, 20), (300, 3)))
     model = made("pixels", channels=LIDAR.with_statistics(np.linspace(0, 20, 99)[None, None]).channels)
-    how: dict[str, Any] = {"windows": aio.PointCloudWindows(20.0), "execution": QUIET}
-    product = aio.predict_points(model, path, tmp_path / "out.las", **how)
+    product = predict_points(model, path, tmp_path / "out.las")
     assert sum(product.counts.values()) == 300
     result = laspy.read(tmp_path / "out.las")
     total = result.dry + result.wet + result.bare
     np.testing.assert_allclose(total, 1, atol=3e-3)
     assert len(np.unique(result.PredictedClassification)) > 1
     with pytest.raises(ConfigError, match="unet_small reads rasters only: a point cloud"):
-        aio.predict_points(made("unet_small"), path, tmp_path / "b.las", **how)
+        predict_points(made("unet_small"), path, tmp_path / "b.las")
     assert not list(tmp_path.glob("b.*"))

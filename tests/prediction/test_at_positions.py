@@ -12,13 +12,11 @@ import pytest
 from rasterio.warp import transform
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.prediction.at_positions import predict_at
-from atomizer_io.prediction.options import Decoding, Execution, Windows
+from atomizer_io.prediction.options import Decoding
 from atomizer_io.prediction.position_table import PositionTable
-from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, UTM, model_folder, read, regression_folder, scene, values, write
+from predicting import Breaks, Killed, predict_at, predict_raster
 
-HOW = {"windows": Windows(120), "execution": Execution(progress=False)}
 AT = [(0, 0), (5, 17), (11, 12), (19, 29), (8, 22)]  # rows and columns of pixels
 
 
@@ -40,9 +38,9 @@ def listed(folder: Path, places: list[tuple[float, float]], names: str = "x,y") 
 
 def test_at_the_centre_of_a_pixel_it_is_the_map(tmp_path: Path) -> None:
     rasters = scene(tmp_path, 20, 30)
-    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", layers=["probabilities"], **HOW)
+    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", layers=["probabilities"])
     places = listed(tmp_path, [centre(*at) for at in AT])
-    result = predict_at(model_folder(), rasters, places, tmp_path / "predictions.csv", **HOW)
+    result = predict_at(model_folder(), rasters, places, tmp_path / "predictions.csv")
     rows, probabilities, classes = table(result.path), read(product.files["probabilities.tif"]), read(product.path)[0]
     assert result.count == result.predicted == len(rows) == len(AT)
     for (row, column), line in zip(AT, rows, strict=True):
@@ -56,26 +54,22 @@ def test_at_the_centre_of_a_pixel_it_is_the_map(tmp_path: Path) -> None:
 def test_a_latitude_beyond_the_poles_is_named(tmp_path: Path) -> None:
     rasters, places = scene(tmp_path, 14, 14), listed(tmp_path, [(3.0, 42.0), (3.0, 95.0)], "lon,lat")
     with pytest.raises(DataError, match=r"row 2 has latitude 95.* from -90 to 90"):
-        predict_at(model_folder(), rasters, places, tmp_path / "out.csv", **HOW)
+        predict_at(model_folder(), rasters, places, tmp_path / "out.csv")
 
 
 def test_positions_that_the_raster_s_system_cannot_express_have_no_prediction(tmp_path: Path) -> None:
     degrees = transform(UTM, "EPSG:4326", *zip(centre(5, 5), strict=True))
     places = listed(tmp_path, [(-87.0, 0.0), (degrees[0][0], degrees[1][0])], "lon,lat")
-    result = predict_at(model_folder(), scene(tmp_path, 14, 14), places, tmp_path / "out.csv", **HOW)
+    result = predict_at(model_folder(), scene(tmp_path, 14, 14), places, tmp_path / "out.csv")
     assert [bool(row["predicted_class"]) for row in table(result.path)] == [False, True]
 
 
 def test_longitude_and_latitude(tmp_path: Path) -> None:
     rasters, places = scene(tmp_path, 20, 30), [centre(*at) for at in AT]
-    one = predict_at(model_folder(), rasters, listed(tmp_path, places), tmp_path / "a.csv", **HOW)
+    one = predict_at(model_folder(), rasters, listed(tmp_path, places), tmp_path / "a.csv")
     degrees = transform(UTM, "EPSG:4326", *zip(*places, strict=True))
     two = predict_at(
-        model_folder(),
-        rasters,
-        listed(tmp_path, list(zip(*degrees, strict=True)), "lon,lat"),
-        tmp_path / "b.csv",
-        **HOW,
+        model_folder(), rasters, listed(tmp_path, list(zip(*degrees, strict=True)), "lon,lat"), tmp_path / "b.csv"
     )
     for a, b in zip(table(one.path), table(two.path), strict=True):
         assert float(a["p_wet"]) == pytest.approx(float(b["p_wet"]), abs=1e-3)
@@ -86,25 +80,23 @@ def test_outside_and_unobserved(tmp_path: Path) -> None:
     array[:, 3:6, 3:6] = 0
     rasters = {"path": write(tmp_path / "scene.tif", array, nodata=0), "sensor": "sentinel2"}
     places = listed(tmp_path, [centre(4, 4), centre(100, 0), centre(10, 10), (CORNER[0] + 300, CORNER[1] - 200)])
-    result = predict_at(model_folder(), rasters, places, tmp_path / "a.csv", **HOW)
+    result = predict_at(model_folder(), rasters, places, tmp_path / "a.csv")
     assert [bool(row["predicted_class"]) for row in table(result.path)] == [False, False, True, True]
     assert result.predicted == 2
-    filled = predict_at(model_folder(), rasters, places, tmp_path / "b.csv", fill=True, **HOW)
+    filled = predict_at(model_folder(), rasters, places, tmp_path / "b.csv", fill=True)
     assert [bool(row["predicted_class"]) for row in table(filled.path)] == [True, False, True, True]
 
 
 def test_only_windows_with_places_are_computed(tmp_path: Path) -> None:
     rasters = scene(tmp_path, 60, 60)
-    result = predict_at(model_folder(), rasters, listed(tmp_path, [centre(2, 2)]), tmp_path / "a.csv", **HOW)
+    result = predict_at(model_folder(), rasters, listed(tmp_path, [centre(2, 2)]), tmp_path / "a.csv")
     assert result.windows == 1
 
 
 def test_a_regression_target(tmp_path: Path) -> None:
     rasters = scene(tmp_path, 20, 30)
-    product = predict_raster(regression_folder(), rasters, tmp_path / "map.tif", **HOW)
-    result = predict_at(
-        regression_folder(), rasters, listed(tmp_path, [centre(*at) for at in AT]), tmp_path / "a.csv", **HOW
-    )
+    product = predict_raster(regression_folder(), rasters, tmp_path / "map.tif")
+    result = predict_at(regression_folder(), rasters, listed(tmp_path, [centre(*at) for at in AT]), tmp_path / "a.csv")
     for (row, column), line in zip(AT, table(result.path), strict=True):
         assert float(line["predicted_value"]) == pytest.approx(read(product.path)[0, row, column], rel=1e-4)
 
@@ -129,8 +121,8 @@ def geopackage(path: Path, places: list[tuple[float, float]], srs: int, kind: in
 
 def test_a_geopackage(tmp_path: Path) -> None:
     rasters, places = scene(tmp_path, 20, 30), [centre(*at) for at in AT]
-    one = predict_at(model_folder(), rasters, listed(tmp_path, places), tmp_path / "a.csv", **HOW)
-    two = predict_at(model_folder(), rasters, geopackage(tmp_path / "w.gpkg", places, 32631), tmp_path / "b.csv", **HOW)
+    one = predict_at(model_folder(), rasters, listed(tmp_path, places), tmp_path / "a.csv")
+    two = predict_at(model_folder(), rasters, geopackage(tmp_path / "w.gpkg", places, 32631), tmp_path / "b.csv")
     rows = table(two.path)
     assert list(rows[0]) == ["fid", "depth", "x", "y", "predicted_class", "predicted_code", "p_dry", "p_wet", "p_bare"]
     for a, b in zip(table(one.path), rows, strict=True):
@@ -162,36 +154,17 @@ def test_tables_that_do_not_say_where(tmp_path: Path, text: str, message: str) -
 def test_what_cannot_be_predicted(tmp_path: Path) -> None:
     rasters, places = scene(tmp_path, 12, 12), listed(tmp_path, [centre(2, 2)], "x,y")
     with pytest.raises(ConfigError, match="quadtree needs a grid"):
-        predict_at(model_folder(), rasters, places, tmp_path / "a.csv", decoding=Decoding("quadtree"), **HOW)
+        predict_at(model_folder(), rasters, places, tmp_path / "a.csv", decoding=Decoding("quadtree"))
     (tmp_path / "b.csv").write_text("x,y,p_wet\n1,2,3\n")
     with pytest.raises(DataError, match="'p_wet' already"):
-        predict_at(model_folder(), rasters, tmp_path / "b.csv", tmp_path / "a.csv", **HOW)
+        predict_at(model_folder(), rasters, tmp_path / "b.csv", tmp_path / "a.csv")
     assert not (tmp_path / "a.csv").exists()
 
 
 def test_it_goes_on(tmp_path: Path) -> None:
-    class Breaks:
-        def run(self, function, tasks):
-            for number, task in enumerate(tasks):
-                if number == 2:
-                    raise KeyboardInterrupt
-                yield task, function(task)
-
     rasters, places = scene(tmp_path, 30, 30), listed(tmp_path, [centre(3 * i, 2 * i) for i in range(10)])
-    whole = predict_at(model_folder(), rasters, places, tmp_path / "a.csv", **HOW)
-    with pytest.raises(KeyboardInterrupt):
-        predict_at(
-            model_folder(),
-            rasters,
-            places,
-            tmp_path / "b.csv",
-            **{**HOW, "execution": Execution(engine=Breaks(), progress=False)},
-        )
-    again = predict_at(
-        model_folder(),
-        rasters,
-        places,
-        tmp_path / "b.csv",
-        **{**HOW, "execution": Execution(resume=True, progress=False)},
-    )
+    whole = predict_at(model_folder(), rasters, places, tmp_path / "a.csv")
+    with pytest.raises(Killed):
+        predict_at(model_folder(), rasters, places, tmp_path / "b.csv", engine=Breaks(2))
+    again = predict_at(model_folder(), rasters, places, tmp_path / "b.csv", resume=True)
     assert again.path.read_bytes() == whole.path.read_bytes()

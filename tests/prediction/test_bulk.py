@@ -2,50 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import atomizer_io as aio
-from atomizer_io.cli import main
 from atomizer_io.decoding import scene_decoder
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.prediction.bulk import read_list
 from atomizer_io.prediction.engines import Processes, keep_workers
-from atomizer_io.prediction.options import Execution, Windows
+from atomizer_io.prediction.options import Execution
 from chips import model_folder, read, scene, values, write
-from scenes import SMALL
+from predicting import command, predict_raster, write_las
 
 laspy = pytest.importorskip("laspy")
 
 
-def predict(*arguments: object, model: Path | None = None) -> int:
-    line = ["predict", "--quiet", "--workers", "0", "--model", str(model or model_folder()), "--window", "120"]
-    return main([*line, *map(str, arguments)])
-
-
-@pytest.fixture(scope="module")
-def lidar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("model")
-    aio.create_model("atomizer_io_tiny", **SMALL, class_names=("ground", "vegetation", "cars")).save_pretrained(folder)
-    return folder
+predict = functools.partial(command, "--window", 120)
 
 
 def cloud(path: Path, points: int = 60) -> Path:
-    rng = np.random.default_rng(points)
-    header = laspy.LasHeader(version="1.4", point_format=6)
-    header.scales = np.full(3, 0.01)
-    las_file = laspy.LasData(header)
-    las_file.x, las_file.y, las_file.z = rng.uniform(0, 30, (3, points))
-    las_file.number_of_returns = las_file.return_number = np.ones(points, np.uint8)
-    path.parent.mkdir(exist_ok=True)
-    las_file.write(path)
-    return path
+    return write_las(path, np.random.default_rng(points).uniform(0, 30, (points, 3)))
 
 
 def points_of(path: Path) -> int:
@@ -64,9 +45,9 @@ def scenes_list(folder: Path) -> Path:
     return folder / "scenes.csv"
 
 
-def test_two_clouds_are_both_classified(tmp_path: Path, lidar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_clouds_are_both_classified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = cloud(tmp_path / "one.las", 60), cloud(tmp_path / "two.laz", 70)
-    assert predict("--points", one, "--points", two, "-o", tmp_path / "out", model=lidar) == 0
+    assert predict("--points", one, "--points", two, "-o", tmp_path / "out") == 0
     assert points_of(tmp_path / "out" / "one.las") == 60
     assert points_of(tmp_path / "out" / "two.laz") == 70
     text = capsys.readouterr().out
@@ -75,20 +56,20 @@ def test_two_clouds_are_both_classified(tmp_path: Path, lidar: Path, capsys: pyt
     assert "2 written, 0 done before, 0 failed" in text
 
 
-def test_a_folder_of_clouds(tmp_path: Path, lidar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_clouds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(3):
         cloud(tmp_path / "in" / f"tile{number}.las", 50 + number)
     (tmp_path / "in" / "notes.txt").write_text("no cloud")
     more = cloud(tmp_path / "more.las", 40)
-    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", model=lidar) == 0
+    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out") == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *(".finished.jsonl", "more.las", "tile0.las", "tile1.las", "tile2.las"),
     ]
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.las")}
-    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", model=lidar) == 2
+    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out") == 2
     assert "exists, and 3 more: --resume keeps finished outputs, --overwrite" in capsys.readouterr().err
     (tmp_path / "out" / "tile1.las").unlink()
-    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", "--resume", model=lidar) == 0
+    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", "--resume") == 0
     text = capsys.readouterr().out
     assert "tile0.las: done before: " in text
     assert "1 written, 3 done before, 0 failed" in text
@@ -96,30 +77,30 @@ def test_a_folder_of_clouds(tmp_path: Path, lidar: Path, capsys: pytest.CaptureF
     assert [path.name for path in after if after[path] != before[path]] == ["tile1.las"]
 
 
-def test_a_broken_cloud_stops_no_other(tmp_path: Path, lidar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_cloud_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, last = cloud(tmp_path / "a.las"), cloud(tmp_path / "c.las")
     (tmp_path / "b.las").write_text("no cloud at all")
     inputs = ("--points", first, tmp_path / "b.las", last)
-    assert predict(*inputs, "-o", tmp_path / "out", model=lidar) == 1
+    assert predict(*inputs, "-o", tmp_path / "out") == 1
     printed = capsys.readouterr()
     assert sorted(path.name for path in (tmp_path / "out").glob("*.las")) == ["a.las", "c.las"]
     assert "b.las: failed: " in printed.err
     assert "2 written, 0 done before, 1 failed: b.las" in printed.out
-    assert predict(*inputs, "-o", tmp_path / "fast", "--fail-fast", model=lidar) == 1
+    assert predict(*inputs, "-o", tmp_path / "fast", "--fail-fast") == 1
     assert [path.name for path in (tmp_path / "fast").glob("*.las")] == ["a.las"]
 
 
-def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:
+def test_outputs_that_cannot_be(tmp_path: Path) -> None:
     one, two = cloud(tmp_path / "a" / "tile.las"), cloud(tmp_path / "b" / "tile.las")
     with pytest.raises(ConfigError, match=r"would both be written as tile\.las"):
-        aio.predict_point_clouds(lidar, [one, two], tmp_path / "out")
+        aio.predict_point_clouds(model_folder(), [one, two], tmp_path / "out")
     with pytest.raises(ConfigError, match="is an input of the prediction"):
-        aio.predict_point_clouds(lidar, [one], tmp_path / "a", execution=Execution(overwrite=True))
+        aio.predict_point_clouds(model_folder(), [one], tmp_path / "a", execution=Execution(overwrite=True))
     with pytest.raises(ConfigError, match="several outputs are written into a folder"):
-        aio.predict_point_clouds(lidar, [tmp_path / "a"], tmp_path / "out.laz")
+        aio.predict_point_clouds(model_folder(), [tmp_path / "a"], tmp_path / "out.laz")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="contains no LAS, LAZ or PLY file"):
-        aio.predict_point_clouds(lidar, [tmp_path / "empty"], tmp_path / "out")
+        aio.predict_point_clouds(model_folder(), [tmp_path / "empty"], tmp_path / "out")
     for name in ("../up", "a/b", "", ".hidden", "c:d"):
         with pytest.raises(ConfigError, match="cannot be the name of a scene"):
             aio.predict_scenes(model_folder(), {name: scene(tmp_path)}, tmp_path / "out")
@@ -137,9 +118,7 @@ def test_a_list_of_scenes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         {"path": tmp_path / "a.tif", "sensor": "sentinel2", "bands": "B02,B03,B08", "date": "2021-07-04"},
         {"path": tmp_path / "a5.tif", "sensor": "sentinel2", "bands": "B05", "date": "2021-07-04"},
     ]
-    aio.predict_raster(
-        model_folder(), rasters, tmp_path / "alone.tif", windows=Windows(120), execution=Execution(progress=False)
-    )
+    predict_raster(model_folder(), rasters, tmp_path / "alone.tif")
     np.testing.assert_array_equal(read(out / "lake.tif"), read(tmp_path / "alone.tif"))
     assert (out / "hill.areas.json").exists()
     assert predict("--list", listed, "-o", out, "--resume") == 0
@@ -162,14 +141,12 @@ def test_a_scene_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count, real = [], aio.load_model
     monkeypatch.setattr(scene_decoder, "load_model", lambda *inputs: count.append(inputs) or real(*inputs))
-    scene_decoder._loaded.cache_clear()
+    scene_decoder._scene_decoder.cache_clear()
     assert predict("--list", scenes_list(tmp_path), "-o", tmp_path / "maps") == 0
     assert len(count) == 1
 
 
 def process(_: int) -> int:
-    import os
-
     return os.getpid()
 
 

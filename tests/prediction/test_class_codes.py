@@ -25,15 +25,12 @@ from atomizer_io.errors import ConfigError
 from atomizer_io.export.stac import _output
 from atomizer_io.figures.class_colours import class_colours
 from atomizer_io.models.storage import fingerprint
-from atomizer_io.prediction.at_positions import predict_at
 from atomizer_io.prediction.las_classes import las_codes
-from atomizer_io.prediction.options import Execution
-from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, NAMES, model_folder, read, scene, values, write
+from predicting import predict_at, predict_raster
 from scenes import forge
 
 SIDE, UNKNOWN = 24, -9999
-QUIET = Execution(progress=False)
 
 
 def labelled(folder: Path, codes: tuple[int, ...]) -> Path:
@@ -82,7 +79,7 @@ def test_a_trained_model_maps_the_codes_of_its_labels(codes: tuple[int, ...], tm
     model = trained(tmp_path, codes)
     assert json.loads((model / "config.json").read_text())["problem"]["class_codes"] == list(codes)
     product = predict_raster(
-        model, {"path": tmp_path / "data/image/two.tif", "sensor": "sentinel2"}, tmp_path / "map.tif", execution=QUIET
+        model, {"path": tmp_path / "data/image/two.tif", "sensor": "sentinel2"}, tmp_path / "map.tif"
     )
     reference, codes_read = read(tmp_path / "data/mask/two.tif")[0], read(product.path)[0]
     assert (codes_read == reference)[reference != UNKNOWN].mean() > 0.95
@@ -105,8 +102,8 @@ def test_all_files_of_a_map_have_the_codes(codes: tuple[int, ...], dtype: str, n
     array = values(20, 30)
     array[:, -2:] = 0
     raster = {"path": write(tmp_path / "scene.tif", array, nodata=0), "sensor": "sentinel2"}
-    plain = read(predict_raster(model_folder(), raster, tmp_path / "plain.tif", execution=QUIET).path)[0]
-    product = predict_raster(model_folder(class_codes=codes), raster, tmp_path / "map.tif", execution=QUIET)
+    plain = read(predict_raster(model_folder(), raster, tmp_path / "plain.tif").path)[0]
+    product = predict_raster(model_folder(class_codes=codes), raster, tmp_path / "map.tif")
     codes_read, names = read(product.path)[0], ("dry", "wet", "bare")
     assert (codes_read[plain == 255] == nodata).all() and (plain[-2:] == 255).all()
     assert (codes_read[plain != 255] == np.array(codes)[plain[plain != 255]]).all()
@@ -138,7 +135,7 @@ def named_by_gdal(path: Path, copy: Path) -> dict[int, str]:
 def test_tables_and_arrays_have_the_codes(tmp_path: Path) -> None:
     raster, folder = scene(tmp_path), model_folder(class_codes=(7, 2, 300))
     (tmp_path / "places.csv").write_text(f"x,y\n{CORNER[0] + 55},{CORNER[1] - 55}\n{CORNER[0] - 900},{CORNER[1]}\n")
-    predict_at(folder, raster, tmp_path / "places.csv", tmp_path / "found.csv", execution=QUIET)
+    predict_at(folder, raster, tmp_path / "places.csv", tmp_path / "found.csv")
     with (tmp_path / "found.csv").open() as file:
         here, outside = csv.DictReader(file)
     codes = {"dry": "7", "wet": "2", "bare": "300"}

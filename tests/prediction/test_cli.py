@@ -16,19 +16,16 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.models.storage import seal_at
 from chips import CORNER, NAMES, model_folder, read, scene, values, without_crs, write
+from predicting import command
 from scenes import SMALL, data_folder
 
 BANDS = "B01,B02,B03,B04,B05,B06,B07,B08,B8A,B09,B10,B11,B12"
 
 
-def predict(*arguments: object) -> int:
-    return main(["predict", "--quiet", "--workers", "0", "--model", str(model_folder()), *map(str, arguments)])
-
-
 def test_options_belong_to_the_raster_before_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = write(tmp_path / "a.tif", values(14, 14), names=None)
     two = write(tmp_path / "b.tif", values(14, 14, 1, ("B05",)), names=None)
-    code = predict(
+    code = command(
         *("--raster", one, "--sensor", "sentinel2", "--bands", "B02,B03,B08", "--date", "2021-07-04"),
         *("--raster", two, "--sensor", "sentinel2", "--bands", "B05", "-o", tmp_path / "map.tif"),
         *("--layers", "confidence,probabilities", "--output-gsd", "20"),
@@ -44,7 +41,7 @@ def test_options_belong_to_the_raster_before_them(tmp_path: Path, capsys: pytest
 
 def test_the_seal_of_the_model_is_printed_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "a.tif", values(14, 14))
-    assert predict("--raster", path, "--sensor", "sentinel2", "-o", tmp_path / "map.tif") == 0
+    assert command("--raster", path, "--sensor", "sentinel2", "-o", tmp_path / "map.tif") == 0
     seal = seal_at(model_folder())
     assert capsys.readouterr().out.startswith(f"model {model_folder()}: sealed as {seal}\n")
     with rasterio.open(tmp_path / "map.tif") as file:
@@ -70,7 +67,7 @@ def test_a_model_with_a_broken_seal_predicts_nothing(tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize("size", ["1e-300", "0", "nan", "1e300"])
 def test_a_pixel_size_beyond_reason_is_refused(tmp_path: Path, size: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "a.tif", values(14, 14), crs=None)
-    assert predict("--raster", path, "--sensor", "sentinel2", "--gsd", size, "-o", tmp_path / "map.tif") == 2
+    assert command("--raster", path, "--sensor", "sentinel2", "--gsd", size, "-o", tmp_path / "map.tif") == 2
     assert "pass --gsd in metres, from 0.0001 to 1e+06" in capsys.readouterr().err
 
 
@@ -96,7 +93,7 @@ def test_a_model_knows_the_channels_it_was_trained_on(tmp_path: Path, capsys: py
 def test_predictions_at_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "places.csv").write_text(f"x,y\n{CORNER[0] + 45},{CORNER[1] - 45}\n0,0\n")
     raster = scene(tmp_path, 14, 14)
-    code = predict(
+    code = command(
         *("--raster", raster["path"], "--sensor", "sentinel2"),
         *("--at", tmp_path / "places.csv", "-o", tmp_path / "out.csv"),
     )
@@ -105,37 +102,28 @@ def test_predictions_at_positions(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
 
 
+SCENE = ("--raster", "scene0.tif", "--sensor", "sentinel2")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "there is no input"),
         (("--raster", "none.tif"), "none.tif: no such file"),
         (("--raster", "scene0.tif", "--sensor", "sentinel9"), "sentinel9"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "--layers", "x"), "layer 'x'"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "--overlap", "1"), "overlap"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "--scheduler", "tcp://x:1"), "scheduler is for Dask only"),
-        (
-            ("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "none.csv", "-o", "a.csv"),
-            "none.csv: no such file",
-        ),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "none.csv"), "name must end in .csv"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "map.png"), "name must end in .tif"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif"), "is an input of the prediction"),
-        (
-            ("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif", "--overwrite"),
-            "is an input of the pred",
-        ),
         (("--raster", "scene0.tif", "--sensor", "sentinl2"), "did you mean sentinel2"),
+        ((*SCENE, "--layers", "x"), "layer 'x'"),
+        ((*SCENE, "--overlap", "1"), "overlap"),
+        ((*SCENE, "--scheduler", "tcp://x:1"), "scheduler is for Dask only"),
+        ((*SCENE, "--at", "none.csv", "-o", "a.csv"), "none.csv: no such file"),
+        ((*SCENE, "--at", "none.csv"), "name must end in .csv"),
+        ((*SCENE, "--at", "a.csv", "--layers", "attention"), "for maps only"),
+        ((*SCENE, "-o", "map.png"), "name must end in .tif"),
+        ((*SCENE, "-o", "scene0.tif"), "is an input of the prediction"),
+        ((*SCENE, "-o", "scene0.tif", "--overwrite"), "is an input of the prediction"),
         (("--points", "a.laz", "--at", "none.csv"), "--at is for rasters only"),
         (("--raster", "scene0.tif", "--max-points", "9"), "--max-points is for a point cloud (--points) only"),
-        (
-            ("--raster", "scene0.tif", "--ask-every", "1"),  # old name
-            "--decode-every is for a point cloud (--points) only",
-        ),
-        (
-            ("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "a.csv", "--layers", "attention"),
-            "for maps only",
-        ),
+        (("--raster", "scene0.tif", "--ask-every", "1"), "--decode-every is for a point cloud (--points)"),  # old name
     ],
 )
 def test_mistakes_are_explained(
@@ -148,7 +136,7 @@ def test_mistakes_are_explained(
     scene(tmp_path, 12, 12)
     monkeypatch.chdir(tmp_path)
     before = Path("scene0.tif").read_bytes()
-    assert predict("-o", "map.tif", *arguments) == 2
+    assert command("-o", "map.tif", *arguments) == 2
     assert Path("scene0.tif").read_bytes() == before
     printed = capsys.readouterr().err
     assert printed.startswith("error: ")
@@ -174,7 +162,7 @@ def test_errors_speak_of_options(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (("--raster", placed, *sentinel2, "--raster", bare, *sentinel2, "--crs", "EPSG:32631"), "cannot be placed in"),
         (("--raster", placed, *sentinel2, "--crs", "EPSG:32632"), "leave --crs out"),
     ):
-        assert predict(*arguments, "-o", tmp_path / "map.tif") == 2
+        assert command(*arguments, "-o", tmp_path / "map.tif") == 2
         text = capsys.readouterr().err
         assert message in text
         assert not any(word in text for word in ("sensor=", "bands=", "gsd_m", "crs=", "pick(", "Sensor.define"))
@@ -185,14 +173,14 @@ def test_a_raster_is_placed_by_an_option(tmp_path: Path, capsys: pytest.CaptureF
     raster = scene(tmp_path, 9, 9)["path"]
     sentinel2 = ("--sensor", "sentinel2")
     arguments = ("--raster", raster, *sentinel2, "--raster", path, *sentinel2, "--crs", "EPSG:32631")
-    assert predict(*arguments, "-o", tmp_path / "map.tif") == 0
+    assert command(*arguments, "-o", tmp_path / "map.tif") == 0
     assert "bare.tif: sentinel2 B02" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [("--date", "2021-07-04"), ("--raster", "a", "--sensor", "b", "--sensor", "c")])
 def test_options_without_a_raster(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        predict(*arguments, "-o", "map.tif")
+        command(*arguments, "-o", "map.tif")
     text = capsys.readouterr().err
     assert "belongs to the --raster before it" in text or "given twice for a" in text
 

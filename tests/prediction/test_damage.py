@@ -8,50 +8,29 @@ import random
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import atomizer_io as aio
-from atomizer_io.cli import main
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models import storage
 from atomizer_io.models.base import Cost
 from atomizer_io.prediction import parts_folder as module
-from atomizer_io.prediction.options import Decoding, Execution, PointCloudWindows, Windows
+from atomizer_io.prediction.options import Decoding, Execution
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.plans import Plan
-from atomizer_io.prediction.points import predict_points
-from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, regression_folder, scene
+from predicting import Breaks, Killed, predict_at, predict_points, predict_raster, write_las
+from predicting import command as predicted
 from processes import command, exit_code, start
-from scenes import SMALL
 
 laspy = pytest.importorskip("laspy")
 
 
-class Killed(BaseException):
-    """As if the process ended here."""
-
-
-class Breaks:
-    """An engine that is killed, or fails, after some windows."""
-
-    def __init__(self, after: int, error: BaseException) -> None:
-        self.after, self.error = after, error
-
-    def run(self, function, tasks):
-        for number, task in enumerate(tasks):
-            if number == self.after:
-                raise self.error
-            yield task, function(task)
-
-
-def raster(source: dict, output: Path, strategy: str = "dense", layers: Sequence[str] = (), **how):
-    chosen = {"windows": Windows(120), "decoding": Decoding(strategy), "execution": Execution(progress=False, **how)}
-    return predict_raster(model_folder(), source, output, layers=layers, **chosen)
+def raster(source: dict, output: Path, strategy: str = "dense", **how):
+    return predict_raster(model_folder(), source, output, decoding=Decoding(strategy), **how)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -62,7 +41,7 @@ def unfinished(folder: Path, source: dict, monkeypatch: pytest.MonkeyPatch) -> d
     """Real folders of parts: killed while windows were computed, and while the finished files were moved."""
     (folder / "half").mkdir(parents=True)
     with pytest.raises(Killed):
-        raster(source, folder / "half" / "map.tif", engine=Breaks(5, Killed()))
+        raster(source, folder / "half" / "map.tif", engine=Breaks(5))
     (folder / "late").mkdir()
     real, moved = os.replace, []
 
@@ -152,71 +131,38 @@ def test_a_damaged_folder_of_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def cloud(path: Path) -> Path:
-    rng = np.random.default_rng(0)
-    header = laspy.LasHeader(version="1.4", point_format=6)
-    header.scales = np.full(3, 0.01)
-    points = laspy.LasData(header)
-    points.x, points.y, points.z = rng.uniform(0, 50, 400), rng.uniform(0, 30, 400), rng.uniform(100, 120, 400)
-    points.number_of_returns = points.return_number = np.ones(400, np.uint8)
-    points.write(path)
-    return path
+    return write_las(path, np.random.default_rng(0).uniform((0, 0, 100), (50, 30, 120), (400, 3)))
 
 
-@pytest.fixture(scope="module")
-def classes_of_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("model")
-    aio.create_model("atomizer_io_tiny", **SMALL, class_names=("ground", "vegetation", "cars")).save_pretrained(folder)
-    return folder
-
-
-def test_a_damaged_folder_of_a_cloud(tmp_path: Path, classes_of_points: Path) -> None:
+def test_a_damaged_folder_of_a_cloud(tmp_path: Path) -> None:
     points = cloud(tmp_path / "in.las")
 
     def again(place: Path, **how):
-        windows, execution = PointCloudWindows(20.0), Execution(progress=False, **{"resume": True, **how})
-        return predict_points(classes_of_points, points, place / "out.las", windows=windows, execution=execution)
+        return predict_points(model_folder(), points, place / "out.las", **{"resume": True, **how})
 
     for name in ("whole", "state"):
         (tmp_path / name).mkdir()
     again(tmp_path / "whole")
     with pytest.raises(Killed):
-        again(tmp_path / "state", engine=Breaks(6, Killed()))
+        again(tmp_path / "state", engine=Breaks(6))
     assert list((tmp_path / "state" / "out.las.parts").glob("window-*"))
     assert np.fromfile(tmp_path / "state" / "out.las.parts" / "finished.bin", np.uint8).any()
     check_mutations(tmp_path / "state", again, contents(tmp_path / "whole"), tmp_path, range(30))
 
 
-def test_predictions_of_another_point_cloud_s_parts(tmp_path: Path, classes_of_points: Path) -> None:
+def test_predictions_of_another_point_cloud_s_parts(tmp_path: Path) -> None:
     """Parts of a prediction with other options are not mistaken for one's own."""
-    points, how = (
-        cloud(tmp_path / "in.las"),
-        {"windows": PointCloudWindows(20.0), "execution": Execution(progress=False)},
-    )
-    whole = predict_points(
-        classes_of_points, points, tmp_path / "whole.las", decoding=Decoding(cost=Cost(neighbors=2)), **how
-    )
-    for name, more in (("own", {"decoding": Decoding(cost=Cost(neighbors=2))}), ("other", {})):
+    points, few = cloud(tmp_path / "in.las"), Decoding(cost=Cost(neighbors=2))
+    whole = predict_points(model_folder(), points, tmp_path / "whole.las", decoding=few)
+    for name, decoding in (("own", few), ("other", Decoding())):
         with pytest.raises(Killed):
-            predict_points(
-                classes_of_points,
-                points,
-                tmp_path / f"{name}.las",
-                **{**how, **more, "execution": Execution(engine=Breaks(6, Killed()), progress=False)},
-            )
+            output = tmp_path / f"{name}.las"
+            predict_points(model_folder(), points, output, decoding=decoding, engine=Breaks(6))
     for path in (tmp_path / "other.las.parts").iterdir():
         if path.suffix in (".bin", ".npy"):
             shutil.copy(path, tmp_path / "own.las.parts" / path.name)
     with pytest.warns(UserWarning, match="computed again"):
-        product = predict_points(
-            classes_of_points,
-            points,
-            tmp_path / "own.las",
-            decoding=Decoding(cost=Cost(neighbors=2)),
-            **{**how, "execution": Execution(resume=True, progress=False)},
-        )
+        product = predict_points(model_folder(), points, tmp_path / "own.las", decoding=few, resume=True)
     assert product.path.read_bytes() == whole.path.read_bytes()
 
 
@@ -225,7 +171,7 @@ def test_a_planted_list_of_files_moves_nothing_elsewhere(tmp_path: Path) -> None
     raster(source, tmp_path / "whole.tif")
     precious.write_text("precious")
     with pytest.raises(Killed):
-        raster(source, tmp_path / "map.tif", engine=Breaks(2, Killed()))
+        raster(source, tmp_path / "map.tif", engine=Breaks(2))
     folder = tmp_path / "map.tif.parts"
     (folder / "x.bin").write_text("planted")
     planted = {"files": {"x.bin": str(precious)}, "summary": {"files": {}, "hectares": {}, "mean": None}}
@@ -241,7 +187,7 @@ def test_links_in_the_folder_lead_nowhere(tmp_path: Path) -> None:
     source, precious = scene(tmp_path, 20, 20), tmp_path / "precious.txt"
     precious.write_text("precious")
     with pytest.raises(Killed):
-        raster(source, tmp_path / "map.tif", engine=Breaks(2, Killed()))
+        raster(source, tmp_path / "map.tif", engine=Breaks(2))
     folder = tmp_path / "map.tif.parts"
     names = [
         "plan.json.new",
@@ -263,25 +209,18 @@ def test_links_in_the_folder_lead_nowhere(tmp_path: Path) -> None:
 
 
 def test_only_damaged_parts_are_computed_anew(tmp_path: Path) -> None:
-    source, output, seen = scene(tmp_path, 30, 20), tmp_path / "map.tif", []
-
-    class Counts:
-        def run(self, function, tasks):
-            for task in tasks:
-                seen.append(task.name)
-                yield task, function(task)
-
+    source, output, counts = scene(tmp_path, 30, 20), tmp_path / "map.tif", Breaks(None)
     with pytest.raises(Killed):
-        raster(source, output, engine=Breaks(5, Killed()))
+        raster(source, output, engine=Breaks(5))
     windows = sorted((tmp_path / "map.tif.parts").glob("window-*"))
     data = bytearray(windows[0].read_bytes())
     data[len(data) // 2] ^= 1
     windows[0].write_bytes(data)
     with pytest.warns(UserWarning, match=f"{windows[0].name} is damaged") as notes:
-        product = raster(source, output, resume=True, engine=Counts())
+        product = raster(source, output, resume=True, engine=counts)
     assert sum("damaged" in str(note.message) for note in notes) == 1
-    assert windows[0].stem in seen
-    assert len(seen) == product.windows - 4
+    assert windows[0].stem in counts.seen
+    assert len(counts.seen) == product.windows - 4
 
 
 def test_checksums_need_little_memory(tmp_path: Path) -> None:
@@ -305,15 +244,14 @@ def test_checksums_need_little_memory(tmp_path: Path) -> None:
 def test_a_damaged_plan(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
     source, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
     with pytest.raises(Killed):
-        raster(source, output, engine=Breaks(2, Killed()))
+        raster(source, output, engine=Breaks(2))
     (tmp_path / "map.tif.parts" / "plan.json").write_text(content)
-    line = ["predict", "--quiet", "--workers", "0", "--model", str(model_folder()), "--window", "120"]
-    line += ["--raster", str(source["path"]), "--sensor", "sentinel2", "-o", str(output)]
-    assert main([*line, "--resume"]) == 2
+    line = ("--window", 120, "--raster", source["path"], "--sensor", "sentinel2", "-o", output)
+    assert predicted(*line, "--resume") == 2
     assert "plan.json is damaged or missing" in capsys.readouterr().err
-    assert main(line) == 2
+    assert predicted(*line) == 2
     assert "--resume continues it" in capsys.readouterr().err
-    assert main([*line, "--overwrite"]) == 0
+    assert predicted(*line, "--overwrite") == 0
 
 
 def test_an_error_before_the_first_window_leaves_nothing(tmp_path: Path) -> None:
@@ -321,7 +259,7 @@ def test_an_error_before_the_first_window_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(AtomizerError, match="broken"):
         raster(source, output, engine=Breaks(0, AtomizerError("broken")))
     assert not (tmp_path / "new").exists()
-    predict_raster(regression_folder(), source, output, windows=Windows(120), execution=Execution(progress=False))
+    predict_raster(regression_folder(), source, output)
     assert output.exists()
 
 
@@ -330,17 +268,15 @@ def test_an_error_after_the_first_window_names_what_to_do(tmp_path: Path, capsys
     with pytest.raises(AtomizerError, match="broken") as caught:
         raster(source, output, engine=Breaks(2, AtomizerError("broken")))
     assert "map.tif.parts keeps the finished parts: --resume continues, --overwrite" in caught.value.__notes__[0]
-    line = ["predict", "--model", str(regression_folder()), "--raster", str(source["path"]), "--sensor", "sentinel2"]
-    assert main([*line, "-o", str(output)]) == 2
+    words = ("--raster", source["path"], "--sensor", "sentinel2", "-o", output)
+    assert predicted(*words, model=regression_folder()) == 2
     printed = capsys.readouterr().err
     assert f"unfinished prediction of {time.strftime('%Y-')}" in printed
     assert f"with the model {model_folder()}" in printed
     assert "--resume continues" in printed
     assert "--overwrite starts again" in printed
     with pytest.raises(ConfigError, match="model was"):
-        predict_raster(
-            regression_folder(), source, output, windows=Windows(120), execution=Execution(resume=True, progress=False)
-        )
+        predict_raster(regression_folder(), source, output, resume=True)
     assert raster(source, output, resume=True).path == output
 
 
@@ -355,19 +291,17 @@ def test_existing_files_are_refused_before_the_model_is_loaded(tmp_path: Path, m
         with pytest.raises(AtomizerError, match=match):
             predict_raster(tmp_path, source, path, **how)
 
-    wrong("is an input of the prediction", source["path"], execution=Execution(overwrite=True))
+    wrong("is an input of the prediction", source["path"], overwrite=True)
     (tmp_path / "map.png").write_text("a preview")
     wrong(r"map\.png exists: --overwrite replaces it")
     (tmp_path / "map.png").unlink()
     output.mkdir()
-    wrong(r"map\.tif is a folder", execution=Execution(overwrite=True))
+    wrong(r"map\.tif is a folder", overwrite=True)
     output.rmdir()
     output.write_text("a map")
     wrong(r"map\.tif exists: --overwrite replaces it")
     with pytest.raises(ConfigError, match=r"out\.csv exists"):
         (tmp_path / "out.csv").write_text("predictions")
-        from atomizer_io.prediction.at_positions import predict_at
-
         predict_at(tmp_path, source, tmp_path / "places.csv", tmp_path / "out.csv")
     with pytest.raises(ConfigError, match=r"out\.las exists"):
         (tmp_path / "out.las").write_text("points")
@@ -445,5 +379,5 @@ def test_how_many_positions_were_decoded(tmp_path: Path) -> None:
     assert few.decoded is not None
     assert 0 < few.decoded <= few.positions
     with pytest.raises(Killed):
-        raster(source, tmp_path / "map.tif", strategy="quadtree", engine=Breaks(5, Killed()))
+        raster(source, tmp_path / "map.tif", strategy="quadtree", engine=Breaks(5))
     assert raster(source, tmp_path / "map.tif", strategy="quadtree", resume=True).decoded == few.decoded

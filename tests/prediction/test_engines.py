@@ -13,9 +13,8 @@ import pytest
 
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.prediction.engines import Dask, Processes, ThisProcess, engine
-from atomizer_io.prediction.options import Execution, Windows
-from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, scene
+from predicting import predict_raster
 
 
 def twice(number: int) -> int:
@@ -99,14 +98,7 @@ def test_the_same_bytes_from_every_engine(tmp_path: Path, cluster: Any) -> None:
     layers = ("probabilities", "confidence", "attention")
     kinds = {}
     for name, one in engines.items():
-        product = predict_raster(
-            model_folder(),
-            raster,
-            tmp_path / f"{name}.tif",
-            layers=layers,
-            windows=Windows(120),
-            execution=Execution(engine=one, progress=False),
-        )
+        product = predict_raster(model_folder(), raster, tmp_path / f"{name}.tif", layers=layers, engine=one)
         kinds[name] = {kind: path.read_bytes() for kind, path in product.files.items()}
     assert kinds["here"] == kinds["processes"] == kinds["dask"]
     assert set(kinds["here"]) == {

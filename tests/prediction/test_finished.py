@@ -6,14 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-import atomizer_io as aio
-from atomizer_io.cli import main
 from atomizer_io.prediction.finished import RECORD
 from chips import model_folder, scene, values, write
 from power import Disk
-from scenes import SMALL
+from predicting import command, predict_raster, write_las
 
 DAMAGES = {"empty": lambda size: 0, "half": lambda size: size // 2, "last byte": lambda size: size - 1}
 NAMES = ("hill", "lake")
@@ -32,19 +29,7 @@ def maps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def predicted(folder: Path, *options: str) -> int:
-    line = ["predict", "--quiet", "--workers", "0", "--model", str(model_folder()), "--window", "120"]
-    return main([*line, "--list", str(folder / "scenes.csv"), "-o", str(folder / "maps"), *options])
-
-
-def write_points(path: Path) -> None:
-    laspy = pytest.importorskip("laspy")
-    header = laspy.LasHeader(version="1.4", point_format=6)
-    header.scales = np.full(3, 0.01)
-    cloud = laspy.LasData(header)
-    cloud.x, cloud.y, cloud.z = np.random.default_rng(0).uniform(0, 30, (3, 60))
-    cloud.number_of_returns = cloud.return_number = np.ones(60, np.uint8)
-    path.parent.mkdir()
-    cloud.write(path)
+    return command("--window", 120, "--list", folder / "scenes.csv", "-o", folder / "maps", *options)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -89,23 +74,19 @@ def test_without_a_record_an_output_is_kept_if_it_can_be_read(
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_point_cloud_that_was_cut_off_is_computed_again(tmp_path: Path, damage: str, recorded: bool) -> None:
-    torch.manual_seed(0)
-    model = tmp_path / "model"
-    aio.create_model("atomizer_io_tiny", **SMALL, class_names=("ground", "vegetation", "cars")).save_pretrained(model)
-    write_points(tmp_path / "in" / "tile.laz")
-    line = ["predict", "--quiet", "--workers", "0", "--model", str(model), "--points", str(tmp_path / "in")]
-    line += ["-o", str(tmp_path / "out"), "--resume"]
-    assert main(line) == 0
+    write_las(tmp_path / "in" / "tile.laz", np.random.default_rng(0).uniform(0, 30, (60, 3)))
+    words = ("--points", tmp_path / "in", "-o", tmp_path / "out", "--resume")
+    assert command(*words) == 0
     whole, path = contents(tmp_path / "out"), tmp_path / "out" / "tile.laz"
     path.write_bytes(path.read_bytes()[: DAMAGES[damage](len(path.read_bytes()))])
     if not recorded:
         (tmp_path / "out" / RECORD).unlink()
-    assert main(line) == 0
+    assert command(*words) == 0
     assert contents(tmp_path / "out") == whole
 
 
 def test_a_map_is_on_the_disk_before_its_parts_are_removed(tmp_path: Path, disk: Disk) -> None:
     raster, output = scene(tmp_path), tmp_path / "new" / "folder" / "map.tif"
-    aio.predict_raster(model_folder(), raster, output, execution=aio.Execution(progress=False))
+    predict_raster(model_folder(), raster, output)
     assert output.exists() and disk.named and not disk.unsafe()
     assert not output.with_name("map.tif.parts").exists()

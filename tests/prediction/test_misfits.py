@@ -12,12 +12,11 @@ import pytest
 import rasterio
 from rasterio.control import GroundControlPoint
 
-from atomizer_io.cli import main
 from atomizer_io.data.misfits import Image, misfits
 from atomizer_io.data.sensors import SENTINEL2
-from atomizer_io.prediction.options import Execution
-from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.prediction.options import Windows
 from chips import CORNER, NAMES, UTM, model_folder, read, values, write
+from predicting import command, predict_raster
 
 TRAINED = tuple(SENTINEL2.pick(*NAMES))
 SIDE = 40
@@ -38,10 +37,7 @@ def noted(folder: Path, *rasters: Any, model: Path | None = None) -> list[str]:
         warnings.simplefilter("always")
         inputs = [raster if isinstance(raster, dict) else {"path": raster, "sensor": "sentinel2"} for raster in rasters]
         predict_raster(
-            model or model_folder(channels=TRAINED),
-            inputs,
-            folder / "map.tif",
-            execution=Execution(progress=False, overwrite=True),
+            model or model_folder(channels=TRAINED), inputs, folder / "map.tif", overwrite=True, windows=Windows()
         )
     return [str(warning.message) for warning in caught if warning.category is UserWarning]
 
@@ -94,18 +90,18 @@ def test_what_is_declared_in_a_list_and_beside_the_file(tmp_path: Path, capsys: 
     array[:, :8] = 65535
     write(tmp_path / "a.tif", array)
     (tmp_path / "list.csv").write_text("scene,path,sensor,nodata\nlake,a.tif,sentinel2,65535\n")
-    line = ["predict", "--quiet", "--workers", "0", "--model", str(model_folder(channels=TRAINED))]
-    assert main([*line, "--list", str(tmp_path / "list.csv"), "-o", str(tmp_path / "maps")]) == 0
+    model = model_folder(channels=TRAINED)
+    assert command("--list", tmp_path / "list.csv", "-o", tmp_path / "maps", model=model) == 0
     assert (read(tmp_path / "maps/lake.tif")[0, :8] == 255).all()
-    one = [*line, "--raster", str(tmp_path / "a.tif"), "--sensor", "sentinel2"]
-    assert main([*one, "--nodata", "65535", "-o", str(tmp_path / "one.tif")]) == 0
+    one = ("--raster", tmp_path / "a.tif", "--sensor", "sentinel2")
+    assert command(*one, "--nodata", 65535, "-o", tmp_path / "one.tif", model=model) == 0
     (tmp_path / "a.bands.yaml").write_text("nodata: 65535\n")
-    assert main([*one, "-o", str(tmp_path / "two.tif")]) == 0
+    assert command(*one, "-o", tmp_path / "two.tif", model=model) == 0
     for name in ("one.tif", "two.tif"):
         np.testing.assert_array_equal(read(tmp_path / name), read(tmp_path / "maps/lake.tif"))
     capsys.readouterr()
     (tmp_path / "list.csv").write_text("scene,path,sensor,nodata\nlake,a.tif,sentinel2,much\n")
-    assert main([*line, "--list", str(tmp_path / "list.csv"), "-o", str(tmp_path / "maps"), "--overwrite"]) == 2
+    assert command("--list", tmp_path / "list.csv", "-o", tmp_path / "maps", "--overwrite", model=model) == 2
     assert "row 1: nodata is 'much'; give a number" in capsys.readouterr().err
 
 
@@ -169,17 +165,8 @@ def test_control_points_are_not_dropped_in_silence(tmp_path: Path, capsys: pytes
         file.gcps = (points, rasterio.crs.CRS.from_string(UTM))
     notes = noted(tmp_path, {"path": path, "sensor": "sentinel2", "gsd_m": 10.0})
     assert any("ground control points are not used" in text and "gdalwarp" in text for text in notes)
-    line = [
-        "predict",
-        "--quiet",
-        "--workers",
-        "0",
-        "--model",
-        str(model_folder(channels=TRAINED)),
-        "--raster",
-        str(path),
-    ]
-    assert main([*line, "--sensor", "sentinel2", "-o", str(tmp_path / "b.tif")]) == 2
+    words = ("--raster", path, "--sensor", "sentinel2", "-o", tmp_path / "b.tif")
+    assert command(*words, model=model_folder(channels=TRAINED)) == 2
     assert "ground control points, which are not used: warp it by them first" in capsys.readouterr().err
 
 

@@ -16,29 +16,15 @@ import pytest
 
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.base import Cost
-from atomizer_io.prediction.options import Decoding, Execution, Windows
+from atomizer_io.prediction.options import Decoding, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.plans import Plan
-from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, scene, values, write
-
-WINDOWS, DENSE = Windows(120), Decoding()
-
-
-class Killed(BaseException):
-    """As if the process ended here."""
+from predicting import Breaks, Killed, predict_raster
 
 
-def run(
-    raster: dict,
-    output: Path,
-    windows: Windows = WINDOWS,
-    decoding: Decoding = DENSE,
-    layers: Sequence[str] = ("confidence",),
-    **how,
-):
-    chosen = {"windows": windows, "decoding": decoding, "layers": layers}
-    return predict_raster(model_folder(), raster, output, **chosen, execution=Execution(progress=False, **how))
+def run(raster: dict, output: Path, layers: Sequence[str] = ("confidence",), **how):
+    return predict_raster(model_folder(), raster, output, layers=layers, **how)
 
 
 def contents(folder: Path, stem: str) -> dict[str, bytes]:
@@ -128,29 +114,15 @@ def test_killed_while_cleaning_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def interrupted(raster: dict, output: Path, after: int = 2, **how) -> None:
-    class Breaks:
-        def run(self, function, tasks):
-            for number, task in enumerate(tasks):
-                if number == after:
-                    raise Killed
-                yield task, function(task)
-
     with pytest.raises(Killed):
-        run(raster, output, engine=Breaks(), **how)
+        run(raster, output, engine=Breaks(after), **how)
 
 
 def test_only_what_is_missing_is_computed(tmp_path: Path) -> None:
-    raster, seen = scene(tmp_path, 30, 20), []
-
-    class Counts:
-        def run(self, function, tasks):
-            for task in tasks:
-                seen.append(task.name)
-                yield task, function(task)
-
+    raster, counts = scene(tmp_path, 30, 20), Breaks(None)
     interrupted(raster, tmp_path / "map.tif", after=5)
-    product = run(raster, tmp_path / "map.tif", resume=True, engine=Counts())
-    assert len(seen) == product.windows - 5
+    product = run(raster, tmp_path / "map.tif", resume=True, engine=counts)
+    assert len(counts.seen) == product.windows - 5
 
 
 def test_another_plan_cannot_go_on(tmp_path: Path) -> None:
@@ -202,7 +174,6 @@ def test_parts_are_there_completely_or_not_at_all(tmp_path: Path) -> None:
         np.testing.assert_array_equal(parts.load("window"), np.arange(3))
         parts.drop("window")
         assert "window" not in parts
-        assert parts.summary() is None
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,22 @@ import rasterio
 import torch
 
 import atomizer_io as aio
-from atomizer_io.cli import main
 from atomizer_io.data.sample import queries_at
 from atomizer_io.data.sensors import LIDAR
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.io.point_clouds import PointCloudHeader
 from atomizer_io.io.point_windows import WindowGrid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.prediction.engines import Processes
-from atomizer_io.prediction.options import Decoding, Execution, PointCloudWindows
-from atomizer_io.prediction.point_maps import PointMapLayout, map_grid_of, predict_point_cloud_map
+from atomizer_io.prediction.options import Decoding, PointCloudWindows
+from atomizer_io.prediction.point_maps import PointMapJob, check_pixels, layout_on, map_grid_of
 from chips import read
+from predicting import command, interrupted_at_every_step, predict_point_cloud_map, write_las
 from scenes import SMALL
 
 laspy = pytest.importorskip("laspy")
 
 WEST, SOUTH = 700_003.0, 6_600_007.0
-QUICK: dict[str, Any] = {"gsd_m": 1.0, "windows": PointCloudWindows(20.0), "execution": Execution(progress=False)}
 Trees = np.ndarray  # (trees, 4): x, y, radius, height in metres
 
 
@@ -88,18 +88,9 @@ def canopy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_cloud(path: Path, xyz: np.ndarray, number: Any = 1, echoes: Any = 1, epsg: int | None = 2154) -> Path:
-    import pyproj
-
-    header = laspy.LasHeader(version="1.4", point_format=6)
-    header.scales, header.offsets = np.full(3, 0.001), np.array([WEST, SOUTH, 100.0])
-    if epsg is not None:
-        header.add_crs(pyproj.CRS.from_epsg(epsg))
-    cloud = laspy.LasData(header)
-    cloud.x, cloud.y, cloud.z = (xyz + np.array([WEST, SOUTH, 100.0])).T
-    cloud.return_number, cloud.number_of_returns = (np.broadcast_to(part, len(xyz)) for part in (number, echoes))
-    cloud.classification = np.ones(len(xyz), np.uint8)
-    cloud.write(path)
-    return path
+    offsets = np.array([WEST, SOUTH, 100.0])
+    more = {"return_number": number, "number_of_returns": echoes, "classification": 1}
+    return write_las(path, xyz + offsets, epsg=epsg, offsets=offsets, **more)
 
 
 def wood(folder: Path, side_m: float = 45.0, hole: bool = True, **how: Any) -> tuple[Path, Trees]:
@@ -131,7 +122,7 @@ def centres(path: Path) -> np.ndarray:
 
 def test_a_canopy_height_model(canopy_model: Path, tmp_path: Path) -> None:
     cloud, trees = wood(tmp_path)
-    product = predict_point_cloud_map(canopy_model, cloud, tmp_path / "chm.tif", **QUICK)
+    product = predict_point_cloud_map(canopy_model, cloud, tmp_path / "chm.tif")
     heights, where = read(product.path)[0].ravel(), centres(product.path)
     true = canopy(where, trees)
     pond = np.linalg.norm(where - [35, 20], axis=1)
@@ -161,7 +152,7 @@ def test_a_return_at_the_centre_of_a_pixel_does_not_decide_it(canopy_model: Path
     for offset in (0.5, 0.75):  # on the centres of pixels, and beside them
         xyz = np.concatenate([top, np.column_stack([column + offset, row + offset, np.zeros(400)])])
         cloud = write_cloud(tmp_path / f"{offset}.laz", xyz)
-        maps.append(read(predict_point_cloud_map(canopy_model, cloud, tmp_path / f"{offset}.tif", **QUICK).path)[0])
+        maps.append(read(predict_point_cloud_map(canopy_model, cloud, tmp_path / f"{offset}.tif").path)[0])
     assert np.abs(maps[0] - maps[1])[2:-2, 2:-2].max() < 2
     assert np.median(maps[0]) > 8
 
@@ -170,7 +161,7 @@ def test_pixels_are_aligned_to_multiples_of_their_size(tmp_path: Path) -> None:
     cloud, _ = wood(tmp_path, 22.0)
     for gsd_m, shape in ((0.5, (44, 44)), (1.0, (22, 22)), (4.0, (7, 7))):
         path = tmp_path / f"{gsd_m}.tif"
-        predict_point_cloud_map(random_model(), cloud, path, **{**QUICK, "gsd_m": gsd_m})
+        predict_point_cloud_map(random_model(), cloud, path, gsd_m=gsd_m)
         with rasterio.open(path) as source:
             west, south, east, north = source.bounds
             assert source.res == (gsd_m, gsd_m) and source.shape == shape
@@ -184,7 +175,7 @@ def test_the_predictions_are_those_of_the_model_in_its_windows(tmp_path: Path) -
     cloud, _ = wood(tmp_path, 20.0, hole=False)
     elevation = LIDAR.pick("elevation")
     model = random_model(task="regression", num_outputs=1, class_names=(), channels=elevation)
-    product = predict_point_cloud_map(model, cloud, tmp_path / "map.tif", **QUICK)
+    product = predict_point_cloud_map(model, cloud, tmp_path / "map.tif")
     assert product.windows == 1
     points = laspy.read(cloud)
     xyz = np.stack([points.x - WEST - 10, points.y - SOUTH - 10, points.z], axis=1)
@@ -201,7 +192,7 @@ def test_the_predictions_are_those_of_the_model_in_its_windows(tmp_path: Path) -
 def test_classes_have_the_layers_of_a_raster(tmp_path: Path) -> None:
     cloud, _ = wood(tmp_path, 30.0, hole=False)
     layers = ["probabilities", "confidence"]
-    product = predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", layers=layers, **QUICK)
+    product = predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", layers=layers)
     classes, shares = read(product.path)[0], read(product.files["probabilities.tif"])
     assert classes.dtype == np.uint8 and (classes < 3).mean() > 0.99
     seen = classes < 255
@@ -216,7 +207,7 @@ def test_classes_have_the_layers_of_a_raster(tmp_path: Path) -> None:
 
 def test_a_quadtree_decodes_fewer_pixels(tmp_path: Path) -> None:
     cloud, _ = wood(tmp_path, 30.0)
-    product = predict_point_cloud_map(random_model(), cloud, tmp_path / "a.tif", decoding=Decoding("quadtree"), **QUICK)
+    product = predict_point_cloud_map(random_model(), cloud, tmp_path / "a.tif", decoding=Decoding("quadtree"))
     assert product.decoded is not None and product.decoded <= product.positions
     assert (read(product.path) < 3).mean() > 0.8
 
@@ -225,23 +216,23 @@ def test_a_quadtree_decodes_fewer_pixels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stride_m", [20.0, 10.0, 7.3])
 @pytest.mark.parametrize("gsd_m", [0.7, 1.0, 7.0])
 def test_every_pixel_lies_in_a_window(tmp_path: Path, side_m: float, stride_m: float, gsd_m: float) -> None:
-    from atomizer_io.io.point_clouds import PointCloudHeader
-
     bounds = (WEST, SOUTH, WEST + 61.7, SOUTH + 40.9)
     windows = WindowGrid.over(tmp_path, bounds, side_m, stride_m)
     grid = map_grid_of(bounds, PointCloudHeader(1, bounds), gsd_m)
-    layout = PointMapLayout.on(grid, windows, 1.0)
+    layout, numbers = layout_on(grid, windows, 1.0)
+    job = PointMapJob(None, grid, 1.0, windows, numbers, 1.0)
     covered = np.zeros((grid.height, grid.width), int)
-    for row in range(len(layout.tops)):
-        assert layout.strip(row)[0] < layout.strip(row)[1]
-        for window in layout.row(row):
+    strips = [layout.rows.strip(row) for row in range(len(layout.rows.starts))]
+    for row, strip in enumerate(strips):
+        assert strip[0] < strip[1]
+        for window in layout.windows([row]):
             part = covered[window.top : window.top + window.height, window.left : window.left + window.width]
             part += 1
-            pixels = window.grid(grid, 1.0)
+            _, pixels = job.window(window)
             assert part.shape == pixels.shape
             inner = np.abs(pixels.positions().numpy()).max(axis=0)
             assert (inner <= side_m / 2 + 0.02 * side_m + gsd_m).all()
-    assert layout.strip(0)[0] == 0 and layout.strip(len(layout.tops) - 1)[1] == grid.height
+    assert strips[0][0] == 0 and strips[-1][1] == grid.height
     assert covered.min() >= 1
 
 
@@ -250,40 +241,18 @@ def test_engines_and_interruptions_change_nothing(tmp_path: Path, monkeypatch: p
     cloud, _ = wood(tmp_path, 30.0)
     model = tmp_path / "model"
     random_model().save_pretrained(model)
-    predict_point_cloud_map(model, cloud, tmp_path / "whole.tif", **QUICK)
+    predict_point_cloud_map(model, cloud, tmp_path / "whole.tif")
     expected = read(tmp_path / "whole.tif")
-    two = Execution(Processes(2), progress=False)
-    predict_point_cloud_map(model, cloud, tmp_path / "two.tif", **{**QUICK, "execution": two})
+    predict_point_cloud_map(model, cloud, tmp_path / "two.tif", engine=Processes(2))
     assert np.array_equal(read(tmp_path / "two.tif"), expected)
-    output, move, runs = tmp_path / "map.tif", os.replace, 0
-    for last in range(200):
-        moved = 0
-
-        def replace(source: Any, target: Any, last: int = last) -> None:
-            nonlocal moved
-            moved += 1
-            if moved > last % 7:  # no more than six steps at a time
-                raise KeyboardInterrupt
-            move(source, target)
-
-        monkeypatch.setattr(os, "replace", replace)
-        try:
-            predict_point_cloud_map(
-                model, cloud, output, **{**QUICK, "execution": Execution(resume=True, progress=False)}
-            )
-        except KeyboardInterrupt:
-            assert not output.exists()
-            runs += 1
-        else:
-            break
-        finally:
-            monkeypatch.setattr(os, "replace", move)
-    assert runs > 5 and np.array_equal(read(output), expected)
+    output = tmp_path / "map.tif"
+    again = functools.partial(predict_point_cloud_map, model, cloud, output, resume=True)
+    assert interrupted_at_every_step(again, output, monkeypatch) > 5
+    assert np.array_equal(read(output), expected)
     assert not list(tmp_path.glob("*.parts"))
     with pytest.raises(ConfigError, match="exists: --overwrite replaces it"):
-        predict_point_cloud_map(model, cloud, output, **QUICK)
-    over = Execution(overwrite=True, progress=False)
-    predict_point_cloud_map(random_model(depth=1), cloud, output, **{**QUICK, "execution": over})
+        predict_point_cloud_map(model, cloud, output)
+    predict_point_cloud_map(random_model(depth=1), cloud, output, overwrite=True)
     assert not np.array_equal(read(output), expected)
 
 
@@ -297,12 +266,11 @@ def test_another_pixel_size_cannot_go_on(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(products, "write", fail)
     with pytest.raises(KeyboardInterrupt):
-        predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", **QUICK)
+        predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif")
     monkeypatch.undo()
-    again = {**QUICK, "execution": Execution(resume=True, progress=False)}
     with pytest.raises(ConfigError, match=r"--output-gsd was 1\.0, now it is 2"):
-        predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", **{**again, "gsd_m": 2.0})
-    predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", **again)
+        predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", gsd_m=2.0, resume=True)
+    predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", resume=True)
 
 
 def test_feet(tmp_path: Path) -> None:
@@ -310,7 +278,7 @@ def test_feet(tmp_path: Path) -> None:
     unit = 1200 / 3937
     xyz, number, echoes = returns(np.random.default_rng(2), 60, forest(np.random.default_rng(2), 60))
     feet = write_cloud(tmp_path / "feet.laz", xyz, number, echoes, epsg=2263)  # 18 m
-    product = predict_point_cloud_map(random_model(), feet, tmp_path / "map.tif", **QUICK)
+    product = predict_point_cloud_map(random_model(), feet, tmp_path / "map.tif")
     with rasterio.open(product.path) as source:
         assert source.crs.to_epsg() == 2263
         assert source.res == pytest.approx((1 / unit, 1 / unit))
@@ -321,10 +289,10 @@ def test_feet(tmp_path: Path) -> None:
 
 def test_few_points(tmp_path: Path) -> None:
     one = write_cloud(tmp_path / "one.las", np.array([[3.3, 4.4, 1.0]]))
-    product = predict_point_cloud_map(random_model(), one, tmp_path / "one.tif", **QUICK)
+    product = predict_point_cloud_map(random_model(), one, tmp_path / "one.tif")
     assert read(product.path).shape == (1, 1, 1) and read(product.path)[0, 0, 0] < 3
     same = write_cloud(tmp_path / "same.las", np.full((50, 3), 2.0))
-    assert read(predict_point_cloud_map(random_model(), same, tmp_path / "same.tif", **QUICK).path).size == 1
+    assert read(predict_point_cloud_map(random_model(), same, tmp_path / "same.tif").path).size == 1
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:
@@ -343,7 +311,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         ("no such file", {"cloud": tmp_path / "none.laz"}),
     ]
     for message, changes in wrong:
-        inputs = {"model": random_model(), "cloud": cloud, "output": tmp_path / "map.tif", **QUICK, **changes}
+        inputs = {"model": random_model(), "cloud": cloud, "output": tmp_path / "map.tif", **changes}
         with pytest.raises(AtomizerError, match=message):
             predict_point_cloud_map(inputs.pop("model"), inputs.pop("cloud"), inputs.pop("output"), **inputs)
     assert not list(tmp_path.glob("map*"))
@@ -351,9 +319,8 @@ def test_what_cannot_be(tmp_path: Path) -> None:
 
 def test_on_the_command_line(canopy_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cloud, _ = wood(tmp_path)
-    line = ["predict", "--model", str(canopy_model), "--quiet", "--workers", "0", "--window", "20"]
-    one = [*line, "--points", str(cloud)]
-    assert main([*one, "--output-gsd", "1", "-o", str(tmp_path / "chm.tif")]) == 0
+    one = functools.partial(command, "--window", 20, "--points", cloud, model=canopy_model)
+    assert one("--output-gsd", 1, "-o", tmp_path / "chm.tif") == 0
     printed = capsys.readouterr().out
     assert "m (canopy height)" in printed and f"written: {tmp_path / 'chm.tif'}" in printed
     assert read(tmp_path / "chm.tif").shape == (1, 45, 45)
@@ -364,7 +331,7 @@ def test_on_the_command_line(canopy_model: Path, tmp_path: Path, capsys: pytest.
         (["-o", str(tmp_path / "b.tif"), "--output-gsd", "1", "--overwrite-classification"], "for classified points"),
         (["-o", str(tmp_path / "b.laz"), "--layers", "confidence"], "'confidence' is for maps only"),
     ):
-        assert main([*one, *more]) == 2
+        assert one(*more) == 2
         assert message in capsys.readouterr().err
 
 
@@ -373,8 +340,8 @@ def test_a_map_of_classes_prints_its_areas_to_the_square_metre_and_where_it_was_
 ) -> None:
     cloud, _ = wood(tmp_path, 30.0, hole=False)
     random_model().save_pretrained(tmp_path / "model")
-    line = ["predict", "--model", str(tmp_path / "model"), "--quiet", "--workers", "0", "--window", "20"]
-    assert main([*line, "--points", str(cloud), "--output-gsd", "1", "-o", str(tmp_path / "map.tif")]) == 0
+    words = ("--window", 20, "--points", cloud, "--output-gsd", 1, "-o", tmp_path / "map.tif")
+    assert command(*words, model=tmp_path / "model") == 0
     printed = capsys.readouterr().out
     assert "classify the points instead (-o FILE.laz)" in printed
     areas = [float(row.split()[-2]) for row in printed.splitlines() if row.endswith(" ha")]
@@ -386,18 +353,14 @@ def test_many_clouds(canopy_model: Path, tmp_path: Path, capsys: pytest.CaptureF
     first, _ = wood(tmp_path / "tiles", 22.0)
     first.rename(tmp_path / "tiles" / "a.laz")
     second, _ = wood(tmp_path, 22.0)
-    line = ["predict", "--model", str(canopy_model), "--quiet", "--workers", "0", "--window", "20", "--output-gsd", "2"]
-    inputs = [*line, "--points", str(tmp_path / "tiles"), str(second), "-o", str(tmp_path / "maps")]
-    assert main(inputs) == 0
+    inputs = ("--window", 20, "--output-gsd", 2, "--points", tmp_path / "tiles", second, "-o", tmp_path / "maps")
+    assert command(*inputs, model=canopy_model) == 0
     assert "2 written, 0 done before, 0 failed" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "maps").glob("*.tif")) == ["a.tif", "wood.tif"]
-    assert main([*inputs, "--resume"]) == 0
+    assert command(*inputs, "--resume", model=canopy_model) == 0
     assert "0 written, 2 done before" in capsys.readouterr().out
 
 
 def test_a_unit_without_a_system_is_refused(tmp_path: Path) -> None:
-    from atomizer_io.io.point_clouds import PointCloudHeader
-    from atomizer_io.prediction.point_maps import check_pixels
-
     with pytest.raises(DataError, match="no coordinate system"):
         check_pixels(1.0, PointCloudWindows(20), PointCloudHeader(1, (0, 0, 1, 1), None, 0.3048), "a.laz")

@@ -10,13 +10,12 @@ import torch
 from matplotlib.image import imread
 
 import atomizer_io as aio
-from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
 from atomizer_io.figures.class_colours import BROWNS, GREENS, REDS, WRONG, rgb
 from atomizer_io.io.point_clouds import point_cloud_header
 from atomizer_io.prediction import point_preview
-from atomizer_io.prediction.options import Execution, PointCloudClasses, PointCloudWindows
-from atomizer_io.prediction.points import predict_points
+from atomizer_io.prediction.options import PointCloudClasses, PointCloudWindows
+from predicting import command, predict_points, write_las
 from scenes import SMALL
 
 laspy = pytest.importorskip("laspy")
@@ -26,20 +25,12 @@ CODES = {"ground": 2, "vegetation": 5, "building": 6}
 
 def classified(path: Path, points: int = 5000, extra: bool = True) -> Path:
     """Ground with a house in the east, as in the file; predicted as it is, but vegetation in the far west."""
-    rng = np.random.default_rng(0)
-    header = laspy.LasHeader(version="1.4", point_format=6)
-    header.scales = np.full(3, 0.001)
-    if extra:
-        header.add_extra_dim(laspy.ExtraBytesParams("PredictedClassification", "u1"))
-    cloud = laspy.LasData(header)
-    x, y = rng.uniform(0, 60, points), rng.uniform(0, 30, points)
+    x, y = np.random.default_rng(0).uniform(0, (60, 30), (points, 2)).T
     house = x > 45
-    cloud.x, cloud.y, cloud.z = x, y, np.where(house, 8.0, 0.0)
-    cloud.classification = np.where(house, 6, 2)
-    if extra:
-        cloud.PredictedClassification = np.where(x < 10, 5, np.where(house, 6, 2))
-    cloud.write(path)
-    return path
+    label = np.where(house, 6, 2)
+    more = {"PredictedClassification": np.where(x < 10, 5, label)} if extra else {}
+    xyz = np.stack([x, y, np.where(house, 8.0, 0.0)], axis=1)
+    return write_las(path, xyz, extra=[(name, "u1") for name in more], classification=label, **more)
 
 
 def share(image: np.ndarray, colour: str) -> float:
@@ -89,13 +80,13 @@ def model(folder: Path) -> Path:
 
 def test_a_preview_beside_classified_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cloud, own = classified(tmp_path / "in.laz", 400, extra=False), model(tmp_path / "model")
-    line = ["predict", "--model", str(own), "--quiet", "--workers", "0", "--points", str(cloud)]
-    assert main([*line, "--layers", "picture", "-o", str(tmp_path / "out.laz")]) == 0  # old name
+    words = ("--points", cloud, "--layers", "picture", "-o", tmp_path / "out.laz")  # old name
+    assert command(*words, model=own) == 0
     assert f"{tmp_path / 'out.png'}" in capsys.readouterr().out
     image = imread(tmp_path / "out.png")[..., :3]
     assert share(image, BROWNS[0]) > 0.002, "the class in the file is drawn too"
     assert not list(tmp_path.glob("*.parts"))
-    plain = {"windows": PointCloudWindows(50.0), "execution": Execution(progress=False)}
+    plain = {"windows": PointCloudWindows(50.0)}
     predict_points(own, cloud, tmp_path / "plain.laz", **plain)
     assert (tmp_path / "plain.laz").read_bytes() == (tmp_path / "out.laz").read_bytes()
     assert not (tmp_path / "plain.png").exists()
@@ -122,10 +113,8 @@ def layers_drawn(
 
     with monkeypatch.context() as patch:
         patch.setattr(point_preview.point_clouds, "draw", draw)
-        again = Execution(progress=False, overwrite=True)
-        predict_points(
-            own, path, path.with_suffix(".out.las"), classes=PointCloudClasses(preview=True, **how), execution=again
-        )
+        chosen, output = PointCloudClasses(preview=True, **how), path.with_suffix(".out.las")
+        predict_points(own, path, output, classes=chosen, overwrite=True)
     return seen
 
 

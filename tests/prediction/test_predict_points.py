@@ -9,6 +9,7 @@ import random
 import signal
 import struct
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rasterio.transform import Affine
 
 import atomizer_io as aio
 from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.decoding import Calibration, OperatingPoint, dense, zone_probe
 from atomizer_io.decoding.calibration import Step
-from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.decoding.strategies import STRATEGIES
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.io import point_store
@@ -36,16 +37,17 @@ from atomizer_io.models.storage import fingerprint, seal_at
 from atomizer_io.prediction import las
 from atomizer_io.prediction.engines import Dask, Processes
 from atomizer_io.prediction.las_classes import las_codes
-from atomizer_io.prediction.options import Decoding, Execution, PointCloudClasses, PointCloudWindows
-from atomizer_io.prediction.points import predict_points
+from atomizer_io.prediction.options import Decoding, PointCloudClasses, PointCloudWindows
+from atomizer_io.prediction.point_windows import interpolated
+from chips import write
+from predicting import Killed, command, interrupted_at_every_step, predict_points, write_las
 from processes import context
 from scenes import SMALL, data_folder
 
 laspy = pytest.importorskip("laspy")
 
 CLASSES = ("ground", "vegetation", "cars")
-WHOLE: dict[str, Any] = {"windows": PointCloudWindows(60, 60), "execution": Execution(progress=False)}
-QUICK: dict[str, Any] = {"windows": PointCloudWindows(20.0), "execution": Execution(progress=False)}
+WHOLE = PointCloudWindows(60, 60)
 
 
 def tiny(**changes: Any) -> AtomizerIO:
@@ -106,6 +108,10 @@ def made(
     return path
 
 
+def fail(*_: object) -> None:
+    raise Killed
+
+
 def raw_points(path: Path) -> tuple[las.Original, np.ndarray]:
     original = las.Original.read(path)
     return original, np.concatenate([original.bytes_of(chunk) for chunk in original.chunks()])
@@ -158,9 +164,7 @@ def test_all_that_was_there_is_kept(
 ) -> None:
     cloud = made(tmp_path / f"in{suffixes[0]}", points=60, version=version, point_format=point_format)
     output = tmp_path / f"out{suffixes[1]}"
-    product = predict_points(
-        model, cloud, output, windows=PointCloudWindows(60, 60), execution=Execution(progress=False)
-    )
+    product = predict_points(model, cloud, output, windows=PointCloudWindows(60, 60))
     assert_kept(cloud, output)
     classified = laspy.read(output)
     names = ["height", "tree", "PredictedClassification", "entropy", *CLASSES]
@@ -177,32 +181,17 @@ def test_all_that_was_there_is_kept(
 
 
 @pytest.mark.realdata
-def test_a_real_cloud_is_kept_to_the_bit(model: Path, tmp_path: Path) -> None:
-    cloud = data_folder("lidar-hd") / "las_with_several_extra_byte_bloc.laz"
-    coarse = {
-        "windows": PointCloudWindows(200.0, 200.0),
-        "decoding": Decoding("zone-probe", cost=Cost(atoms_per_latent=2000)),
-    }
-    predict_points(model, cloud, tmp_path / "out.laz", **{**coarse, "execution": Execution(progress=False)})
+@pytest.mark.parametrize(
+    "name", ["lidar-hd/las_with_several_extra_byte_bloc.laz", "lidr/MixedConifer.laz", "lidr/Topography.laz"]
+)
+def test_real_clouds_are_kept_to_the_bit(model: Path, tmp_path: Path, name: str) -> None:
+    folder, _, file = name.partition("/")
+    cloud, coarse = data_folder(folder) / file, Decoding("zone-probe", cost=Cost(atoms_per_latent=2000))
+    predict_points(model, cloud, tmp_path / "out.laz", windows=PointCloudWindows(200.0, 200.0), decoding=coarse)
     assert_kept(cloud, tmp_path / "out.laz")
     before, after = laspy.read(cloud), laspy.read(tmp_path / "out.laz")
-    assert len(after) == 697_721
     for name in before.point_format.dimension_names:
         assert np.array_equal(before[name], after[name]), name
-    assert list(after.point_format.extra_dimension_names)[:2] == ["confidence", "PredictionOccupationSol"]
-
-
-@pytest.mark.realdata
-@pytest.mark.parametrize("name", ["lidr/MixedConifer.laz", "lidr/Topography.laz"])
-def test_other_real_clouds(model: Path, tmp_path: Path, name: str) -> None:
-    folder, _, file = name.partition("/")
-    cloud = data_folder(folder) / file
-    coarse = {
-        "windows": PointCloudWindows(100.0, 100.0),
-        "decoding": Decoding("zone-probe", cost=Cost(atoms_per_latent=2000)),
-    }
-    predict_points(model, cloud, tmp_path / "out.laz", **{**coarse, "execution": Execution(progress=False)})
-    assert_kept(cloud, tmp_path / "out.laz")
 
 
 def test_bytes_that_nobody_described_stay_where_they_are(model: Path, tmp_path: Path) -> None:
@@ -210,7 +199,7 @@ def test_bytes_that_nobody_described_stay_where_they_are(model: Path, tmp_path: 
     content = cloud.read_bytes()
     cloud.write_bytes(content.replace(b"LASF_Spec\0\0\0\0\0\0\0\4\0", b"LASF_Spec\0\0\0\0\0\0\0\xcc\0"))
     assert "ExtraBytes" in las.Original.read(cloud).dimensions
-    predict_points(model, cloud, tmp_path / "out.laz", **WHOLE)
+    predict_points(model, cloud, tmp_path / "out.laz", windows=WHOLE)
     classified = laspy.read(tmp_path / "out.laz")
     again = np.concatenate([classified["undocumented 0"], classified["undocumented 7"]], axis=1)
     assert np.array_equal(again, laspy.read(cloud).ExtraBytes)
@@ -247,7 +236,7 @@ def test_records_of_copc_are_left_out(model: Path, tmp_path: Path) -> None:
             file.write(kept)
         file.seek(235)
         file.write(struct.pack("<QI", start, 2))
-    predict_points(model, cloud, tmp_path / "out.laz", **WHOLE)
+    predict_points(model, cloud, tmp_path / "out.laz", windows=WHOLE)
     assert_kept(cloud, tmp_path / "out.laz")
     new = las.Original.read(tmp_path / "out.laz")
     assert "copc" not in {record.owner for record in (*new.records, *new.tail)}
@@ -269,7 +258,7 @@ KNOWN: dict[str, dict[str, Any]] = {  # what models were trained with, and what 
 def test_the_mean_over_windows_as_training_cuts_them(tmp_path: Path, known: str) -> None:
     """Against the model decoded window by window, with heights above ground and ranks of the whole point cloud."""
     cloud, network = made(tmp_path / "in.laz"), tiny(**KNOWN[known])
-    predict_points(network, cloud, tmp_path / "out.laz", **QUICK)
+    predict_points(network, cloud, tmp_path / "out.laz")
     classified = laspy.read(tmp_path / "out.laz")
     whole, reference = read_point_cloud(cloud), PointCloudReference.of_file(cloud)
     total, times = np.zeros((len(whole), 3)), np.zeros(len(whole), int)
@@ -312,28 +301,18 @@ def village(path: Path, change: str = "") -> Path:
     if change == "another sensor":
         intensity = intensity // 8
     if change.startswith("stray"):
-        x, y, z, intensity = (
-            np.append(x, 5.0),
-            np.append(y, 5.0),
-            np.append(z, 100 - float(change[5:])),
-            [*intensity, 99],
-        )
-    header = laspy.LasHeader(version="1.4", point_format=6)
-    header.scales, header.offsets = np.full(3, 0.001), np.array([700_000.0, 6_600_000.0, 0.0])
-    cloud = laspy.LasData(header)
-    cloud.x, cloud.y, cloud.z = 700_000 + x, 6_600_000 + y, z
-    cloud.intensity, cloud.classification = intensity, np.ones(len(x), np.uint8)
-    cloud.return_number = cloud.number_of_returns = np.ones(len(x), np.uint8)
-    cloud.write(path)
-    return path
+        x, y, z = np.append(x, 5.0), np.append(y, 5.0), np.append(z, 100 - float(change[5:]))
+        intensity = np.append(intensity, 99)
+    corner = np.array([700_000.0, 6_600_000.0, 0.0])
+    xyz = np.stack([x, y, z], axis=1) + corner
+    return write_las(path, xyz, offsets=corner, intensity=intensity, classification=1)
 
 
 @pytest.mark.parametrize("change", ["stray2", "stray20", "slope", "another sensor"])
 def test_terrain_noise_and_sensor_change_no_prediction(tmp_path: Path, change: str) -> None:
-    network = tiny(**KNOWN["ground"])
-    how = {**QUICK, "windows": PointCloudWindows(40.0)}
-    predict_points(network, village(tmp_path / "a.las"), tmp_path / "a.laz", **how)
-    predict_points(network, village(tmp_path / "b.las", change), tmp_path / "b.laz", **how)
+    network, windows = tiny(**KNOWN["ground"]), PointCloudWindows(40.0)
+    predict_points(network, village(tmp_path / "a.las"), tmp_path / "a.laz", windows=windows)
+    predict_points(network, village(tmp_path / "b.las", change), tmp_path / "b.laz", windows=windows)
     a, b = (laspy.read(tmp_path / f"{name}.laz") for name in "ab")
     assert np.quantile(np.abs(a.ground - b.ground[:4000]), 0.95) < 0.05
     assert (a.PredictedClassification == b.PredictedClassification[:4000]).mean() > 0.97
@@ -351,7 +330,7 @@ def test_classes_that_are_not_of_the_standard_are_no_noise(tmp_path: Path) -> No
         cloud.write(tmp_path / f"{name}.las")
         for las_standard in (True, False):
             model = tiny(**KNOWN["both"], las_standard=las_standard)
-            predict_points(model, tmp_path / f"{name}.las", tmp_path / "out.laz", **QUICK)
+            predict_points(model, tmp_path / f"{name}.las", tmp_path / "out.laz")
             outputs[name, las_standard] = np.array(laspy.read(tmp_path / "out.laz").ground)
             (tmp_path / "out.laz").unlink()
     assert np.array_equal(outputs["a", False], outputs["b", False])
@@ -365,7 +344,7 @@ def test_points_beyond_the_limit_see_their_own_return(tmp_path: Path) -> None:
     cloud.z[2::4], cloud.z[3::4] = 115.0, 101.0
     cloud.write(tmp_path / "in.las")
     few = Decoding(cost=Cost(max_points=5))
-    predict_points(tiny(**KNOWN["ground"]), tmp_path / "in.las", tmp_path / "out.las", **QUICK, decoding=few)
+    predict_points(tiny(**KNOWN["ground"]), tmp_path / "in.las", tmp_path / "out.las", decoding=few)
     classified = laspy.read(tmp_path / "out.las")
     pairs = np.abs(classified.ground[2::4] - classified.ground[3::4])
     assert (pairs > 1e-3).mean() > 0.95
@@ -373,27 +352,23 @@ def test_points_beyond_the_limit_see_their_own_return(tmp_path: Path) -> None:
 
 def test_the_reference_is_kept_for_resuming(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud = made(tmp_path / "in.laz")
-    predict_points(model, cloud, tmp_path / "right.laz", **QUICK)
-
-    def fail(*_: object) -> None:
-        raise KeyboardInterrupt
+    predict_points(model, cloud, tmp_path / "right.laz")
 
     monkeypatch.setattr("atomizer_io.prediction.points.write", fail)
-    with pytest.raises(KeyboardInterrupt):
-        predict_points(model, cloud, tmp_path / "out.laz", **QUICK)
+    with pytest.raises(Killed):
+        predict_points(model, cloud, tmp_path / "out.laz")
     monkeypatch.undo()
     assert (tmp_path / "out.laz.parts" / point_store.LAST).is_file()
     monkeypatch.setattr(PointCloudReference, "of_file", fail)
-    again = {**QUICK, "execution": Execution(resume=True, progress=False)}
-    predict_points(model, cloud, tmp_path / "out.laz", **again)
+    predict_points(model, cloud, tmp_path / "out.laz", resume=True)
     assert (tmp_path / "out.laz").read_bytes() == (tmp_path / "right.laz").read_bytes()
 
 
 def test_a_dense_point_cloud_is_decoded_at_part_of_its_points(model: Path, tmp_path: Path) -> None:
     cloud = village(tmp_path / "in.las")
-    every = predict_points(model, cloud, tmp_path / "all.laz", **{**QUICK, "windows": PointCloudWindows(40.0)})
+    every = predict_points(model, cloud, tmp_path / "all.laz", windows=PointCloudWindows(40.0))
     windows = PointCloudWindows(40.0, decode_every_m=1.0)
-    part = predict_points(model, cloud, tmp_path / "some.laz", **{**QUICK, "windows": windows})
+    part = predict_points(model, cloud, tmp_path / "some.laz", windows=windows)
     xyz = laspy.read(cloud).xyz
     queried = one_per_cube(xyz, 1.0)
     assert part.decoded == len(queried) < 0.5 * every.decoded and every.decoded == 4000
@@ -418,74 +393,38 @@ def test_windows_are_whole_blocks(window: float, stride: float) -> None:
 
 
 @pytest.mark.usefixtures("forked")
-def test_engines_write_the_same_bytes(model: Path, tmp_path: Path) -> None:
+def test_engines_write_the_same_bytes(model: Path, tmp_path: Path, cluster: Any) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
-    how = {
-        "windows": PointCloudWindows(30.0),
-        "decoding": Decoding(cost=Cost(budget=20, max_points=60)),
-        "execution": Execution(progress=False),
-    }
-    predict_points(model, cloud, tmp_path / "here.laz", **how)
-    predict_points(
-        model, cloud, tmp_path / "processes.laz", **{**how, "execution": Execution(engine=Processes(2), progress=False)}
-    )
-    assert (tmp_path / "here.laz").read_bytes() == (tmp_path / "processes.laz").read_bytes()
-
-
-def test_dask_writes_the_same_bytes(model: Path, tmp_path: Path, cluster: Any) -> None:
-    cloud = made(tmp_path / "in.laz", points=400)
-    how = {"windows": PointCloudWindows(30.0), "execution": Execution(progress=False)}
-    predict_points(model, cloud, tmp_path / "here.laz", **how)
-    engine = Dask(cluster.scheduler_address)
-    predict_points(
-        model, cloud, tmp_path / "dask.laz", **{**how, "execution": Execution(engine=engine, progress=False)}
-    )
-    assert (tmp_path / "here.laz").read_bytes() == (tmp_path / "dask.laz").read_bytes()
+    few = Decoding(cost=Cost(budget=20, max_points=60))
+    for number, engine in enumerate((None, Processes(2), Dask(cluster.scheduler_address))):
+        output = tmp_path / f"{number}.laz"
+        predict_points(model, cloud, output, windows=PointCloudWindows(30.0), decoding=few, engine=engine)
+        assert output.read_bytes() == (tmp_path / "0.laz").read_bytes()
 
 
 def test_chunks_of_the_file_do_not_matter(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
-    predict_points(model, cloud, tmp_path / "one.las", **QUICK)
+    predict_points(model, cloud, tmp_path / "one.las")
     for module in (las, point_store):
         monkeypatch.setattr(module, "CHUNK", 37)
-    predict_points(model, cloud, tmp_path / "many.las", **QUICK)
+    predict_points(model, cloud, tmp_path / "many.las")
     assert (tmp_path / "one.las").read_bytes() == (tmp_path / "many.las").read_bytes()
 
 
 def test_interrupted_at_every_step(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the process ended after so many files were moved to their places."""
-    cloud = made(tmp_path / "in.laz", points=300)
-    how = {"windows": PointCloudWindows(30.0), "execution": Execution(progress=False)}
-    predict_points(model, cloud, tmp_path / "whole.laz", **how)
-    output, move = tmp_path / "out.laz", os.replace
-    for last in range(200):
-        moved = 0
-
-        def replace(source: Any, target: Any, last: int = last) -> None:
-            nonlocal moved
-            moved += 1
-            if moved > last % 7:  # no more than six steps at a time
-                raise KeyboardInterrupt
-            move(source, target)
-
-        monkeypatch.setattr(os, "replace", replace)
-        try:
-            predict_points(model, cloud, output, **{**how, "execution": Execution(resume=True, progress=False)})
-        except KeyboardInterrupt:
-            assert not output.exists()
-        else:
-            break
-        finally:
-            monkeypatch.setattr(os, "replace", move)
+    cloud, output = made(tmp_path / "in.laz", points=300), tmp_path / "out.laz"
+    predict_points(model, cloud, tmp_path / "whole.laz")
+    again = functools.partial(predict_points, model, cloud, output, resume=True)
+    assert interrupted_at_every_step(again, output, monkeypatch) > 5
     assert output.read_bytes() == (tmp_path / "whole.laz").read_bytes()
 
 
 @pytest.mark.slow
 def test_killed_and_resumed(model: Path, tmp_path: Path) -> None:
     cloud, output = made(tmp_path / "in.laz", points=4000), tmp_path / "out.laz"
-    how = {"windows": PointCloudWindows(6.0, 2.5), "execution": Execution(progress=False)}
-    predict_points(model, cloud, tmp_path / "whole.laz", **how)
-    again = {**how, "execution": Execution(resume=True, progress=False)}
+    windows = PointCloudWindows(6.0, 2.5)
+    predict_points(model, cloud, tmp_path / "whole.laz", windows=windows)
+    again = {"windows": windows, "execution": aio.Execution(resume=True, progress=False)}
     moments, plan, kills = random.Random(0), tmp_path / "out.laz.parts" / "plan.json", 5
 
     def begun() -> int:
@@ -493,7 +432,7 @@ def test_killed_and_resumed(model: Path, tmp_path: Path) -> None:
 
     for number in range(kills + 1):
         before = begun()
-        run = context().Process(target=functools.partial(predict_points, model, cloud, output, **again))
+        run = context().Process(target=aio.predict_points, args=(model, cloud, output), kwargs=again)
         run.start()
         while begun() == before and run.is_alive():
             time.sleep(0.005)
@@ -511,48 +450,43 @@ def test_killed_and_resumed(model: Path, tmp_path: Path) -> None:
 def test_another_plan_cannot_go_on(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud, output = made(tmp_path / "in.laz", points=100), tmp_path / "out.laz"
 
-    def fail(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr("atomizer_io.prediction.points.write", fail)
-    with pytest.raises(KeyboardInterrupt):
-        predict_points(model, cloud, output, **QUICK)
+    with pytest.raises(Killed):
+        predict_points(model, cloud, output)
     monkeypatch.undo()
     with pytest.raises(ConfigError, match="unfinished prediction"):
-        predict_points(model, cloud, output, **QUICK)
+        predict_points(model, cloud, output)
     with pytest.raises(ConfigError, match=r"--window was 20"):
-        predict_points(
-            model, cloud, output, windows=PointCloudWindows(30, 10), execution=Execution(resume=True, progress=False)
-        )
+        predict_points(model, cloud, output, windows=PointCloudWindows(30, 10), resume=True)
     with pytest.raises(ConfigError, match="model was"):
-        predict_points(tiny(width=48), cloud, output, **{**QUICK, "execution": Execution(resume=True, progress=False)})
-    predict_points(model, cloud, output, **{**QUICK, "execution": Execution(resume=True, progress=False)})
+        predict_points(tiny(width=48), cloud, output, resume=True)
+    predict_points(model, cloud, output, resume=True)
     with pytest.raises(ConfigError, match="exists"):
-        predict_points(model, cloud, output, **QUICK)
+        predict_points(model, cloud, output)
     first = output.read_bytes()
-    predict_points(tiny(depth=1), cloud, output, **{**QUICK, "execution": Execution(overwrite=True, progress=False)})
+    predict_points(tiny(depth=1), cloud, output, overwrite=True)
     second = output.read_bytes()
-    predict_points(tiny(depth=3), cloud, output, **{**QUICK, "execution": Execution(overwrite=True, progress=False)})
+    predict_points(tiny(depth=3), cloud, output, overwrite=True)
     assert len({first, second, output.read_bytes()}) == 3
 
 
 @pytest.mark.parametrize(("version", "point_format"), [("1.2", 1), ("1.4", 6)])
 def test_the_classification_is_overwritten(model: Path, tmp_path: Path, version: str, point_format: int) -> None:
     cloud = made(tmp_path / "in.las", points=80, version=version, point_format=point_format)
-    how: dict[str, Any] = {**QUICK, "classes": PointCloudClasses(replace=True, probabilities=False)}
+    replaced = PointCloudClasses(replace=True, probabilities=False)
     if point_format < 6:
         with pytest.raises(ConfigError, match="'cars' is 66"):
-            predict_points(model, cloud, tmp_path / "out.las", **how)
+            predict_points(model, cloud, tmp_path / "out.las", classes=replaced)
         assert not list(tmp_path.glob("out*"))
     named = PointCloudClasses({"cars": 20}, replace=True, probabilities=False)
-    product = predict_points(model, cloud, tmp_path / "out.las", **{**how, "classes": named})
+    product = predict_points(model, cloud, tmp_path / "out.las", classes=named)
     assert product.codes["cars"] == 20
     assert_kept(cloud, tmp_path / "out.las", but=(16 if point_format >= 6 else 15,))
     before, after = laspy.read(cloud), laspy.read(tmp_path / "out.las")
     assert list(after.point_format.extra_dimension_names) == ["height", "tree"]
     assert set(np.array(after.classification)) <= {2, 5, 20}
     assert np.array_equal(before.synthetic, after.synthetic)
-    predict_points(model, cloud, tmp_path / "beside.las", classes=PointCloudClasses(codes={"cars": 20}), **QUICK)
+    predict_points(model, cloud, tmp_path / "beside.las", classes=PointCloudClasses(codes={"cars": 20}))
     assert np.array_equal(laspy.read(tmp_path / "beside.las").PredictedClassification, after.classification)
 
 
@@ -568,7 +502,6 @@ def test_points_left_out_keep_their_class(model: Path, tmp_path: Path) -> None:
                 7,
             )
         ),
-        **QUICK,
     )
     before, classified = laspy.read(cloud), laspy.read(tmp_path / "out.laz")
     out = np.isin(before.classification, (3, 7))
@@ -577,7 +510,7 @@ def test_points_left_out_keep_their_class(model: Path, tmp_path: Path) -> None:
     assert not classified.ground[out].any() and not classified.entropy[out].any()
     assert set(classified.PredictedClassification[~out]) <= {2, 5, 66}
     everything = predict_points(
-        model, cloud, tmp_path / "none.laz", classes=PointCloudClasses(leave_out=tuple(range(256))), **QUICK
+        model, cloud, tmp_path / "none.laz", classes=PointCloudClasses(leave_out=tuple(range(256)))
     )
     assert everything.untouched == 200
     assert np.array_equal(laspy.read(tmp_path / "none.laz").PredictedClassification, before.classification)
@@ -593,9 +526,9 @@ def test_feet_are_metres(model: Path, tmp_path: Path) -> None:
     copy = laspy.LasData(plain, metres.points)
     copy.points.scales, copy.points.offsets = plain.scales, plain.offsets
     copy.write(tmp_path / "metres.laz")
-    how = {"windows": PointCloudWindows(8.0), "execution": Execution(progress=False)}
-    a = predict_points(model, feet, tmp_path / "a.laz", **how)
-    b = predict_points(model, tmp_path / "metres.laz", tmp_path / "b.laz", **how)
+    windows = PointCloudWindows(8.0)
+    a = predict_points(model, feet, tmp_path / "a.laz", windows=windows)
+    b = predict_points(model, tmp_path / "metres.laz", tmp_path / "b.laz", windows=windows)
     assert a.windows == b.windows == 8
     assert a.counts == b.counts
     for name in CLASSES:
@@ -607,23 +540,12 @@ def test_a_coordinate_system_is_named(model: Path, tmp_path: Path) -> None:
     """Points in feet without a coordinate system have the predictions of the same points with it, once it is named."""
     feet = made(tmp_path / "feet.laz", epsg=2263, extra=False)
     bare = made(tmp_path / "bare.laz", epsg=None, extra=False)
-    how = {"windows": PointCloudWindows(8.0), "execution": Execution(progress=False)}
-    lines = list[str]()
-    a = predict_points(
-        model, feet, tmp_path / "a.laz", **{**how, "execution": Execution(log=lines.append, progress=False)}
-    )
+    lines, how = list[str](), {"windows": PointCloudWindows(8.0)}
+    a = predict_points(model, feet, tmp_path / "a.laz", log=lines.append, **how)
     assert not any("coordinate system" in line for line in lines)
-    b = predict_points(
-        model,
-        bare,
-        tmp_path / "b.laz",
-        crs="EPSG:2263",
-        **{**how, "execution": Execution(log=lines.append, progress=False)},
-    )
+    b = predict_points(model, bare, tmp_path / "b.laz", crs="EPSG:2263", log=lines.append, **how)
     assert not any("coordinate system" in line for line in lines)
-    c = predict_points(
-        model, bare, tmp_path / "c.laz", **{**how, "execution": Execution(log=lines.append, progress=False)}
-    )
+    c = predict_points(model, bare, tmp_path / "c.laz", log=lines.append, **how)
     assert "bare.laz has no coordinate system; coordinates are taken as metres" in lines
     assert a.windows == b.windows < c.windows
     for name in CLASSES:
@@ -634,17 +556,15 @@ def test_a_coordinate_system_is_named(model: Path, tmp_path: Path) -> None:
 def test_the_coordinate_system_on_the_command_line(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from atomizer_io.cli import main
-
     cloud = made(tmp_path / "in.laz", points=60, epsg=None)
-    inputs = ["predict", "--model", str(model), "--points", str(cloud), "--window", "20", "--quiet", "--workers", "0"]
-    assert main([*inputs, "-o", str(tmp_path / "a.laz")]) == 0
+    inputs = ("--points", cloud, "--window", 20)
+    assert command(*inputs, "-o", tmp_path / "a.laz", model=model) == 0
     printed = capsys.readouterr().out
     assert "in.laz has no coordinate system; coordinates are taken as metres\n" in printed
     assert "no date is used: in.laz has no adjusted standard GPS time" in printed
-    assert main([*inputs, "--crs", "EPSG:2263", "-o", str(tmp_path / "b.laz")]) == 0
+    assert command(*inputs, "--crs", "EPSG:2263", "-o", tmp_path / "b.laz", model=model) == 0
     assert "no coordinate system" not in capsys.readouterr().out
-    assert main([*inputs, "--crs", "nowhere", "-o", str(tmp_path / "c.laz")]) == 2
+    assert command(*inputs, "--crs", "nowhere", "-o", tmp_path / "c.laz", model=model) == 2
 
 
 @pytest.mark.parametrize(("flag", "expected"), [(1, "date 2021-05-28, from the GPS time"), (0, "no date is used")])
@@ -654,12 +574,7 @@ def test_the_date_is_reported(model: Path, tmp_path: Path, flag: int, expected: 
     cloud.header.global_encoding.gps_time_type = laspy.header.GpsTimeType(flag)
     cloud.write(tmp_path / "dated.laz")
     lines = list[str]()
-    predict_points(
-        model,
-        tmp_path / "dated.laz",
-        tmp_path / "out.laz",
-        **{**QUICK, "execution": Execution(log=lines.append, progress=False)},
-    )
+    predict_points(model, tmp_path / "dated.laz", tmp_path / "out.laz", log=lines.append)
     assert any(line.startswith(expected) for line in lines)
 
 
@@ -667,35 +582,30 @@ def test_a_cloud_unlike_the_training_data_is_warned_about(tmp_path: Path) -> Non
     """900 points on 60 × 40 m are 0.4 per m²; intensities are around 1000."""
     cloud = made(tmp_path / "in.laz")
     usual = {"point_density": (0.5, 0.1), "fields": {"intensity": (7.0, 0.7001)}}
-    predict_points(tiny(**usual), cloud, tmp_path / "a.laz", **QUICK)
+    predict_points(tiny(**usual), cloud, tmp_path / "a.laz")
     sparse = {**usual, "point_density": (20.0, 5.0)}
     with pytest.warns(UserWarning, match=r"in\.laz is unlike .*points per m², where the model knows 20 ± 5$"):
-        predict_points(tiny(**sparse), cloud, tmp_path / "b.laz", **QUICK)
+        predict_points(tiny(**sparse), cloud, tmp_path / "b.laz")
     bare = made(tmp_path / "bare.laz", epsg=None)  # these may be feet
     with pytest.warns(UserWarning, match=r"the model knows 20 ± 5 \(if the coordinates are not metres, .*--crs EPSG"):
-        predict_points(tiny(**sparse), bare, tmp_path / "d.laz", **QUICK)
+        predict_points(tiny(**sparse), bare, tmp_path / "d.laz")
     thinned = {**sparse, "thinning": 0.02}  # training kept down to 0.4 points per m²
-    predict_points(tiny(**thinned), cloud, tmp_path / "e.laz", **QUICK)
+    predict_points(tiny(**thinned), cloud, tmp_path / "e.laz")
     denser = {**thinned, "point_density": (200.0, 50.0)}
     with pytest.warns(UserWarning, match=r"the model knows 200 ± 50, thinned down to 4$"):
-        predict_points(tiny(**denser), cloud, tmp_path / "f.laz", **QUICK)
+        predict_points(tiny(**denser), cloud, tmp_path / "f.laz")
     with pytest.warns(UserWarning, match=r"in\.laz is unlike .*intensities around .* the model knows about 19"):
-        predict_points(tiny(**{**usual, "fields": {"intensity": (3.0, 0.5)}}), cloud, tmp_path / "c.laz", **QUICK)
+        predict_points(tiny(**{**usual, "fields": {"intensity": (3.0, 0.5)}}), cloud, tmp_path / "c.laz")
 
 
 def test_headers_that_are_wrong_about_the_extent(model: Path, tmp_path: Path) -> None:
     cloud = made(tmp_path / "right.las", points=200)
-    predict_points(model, cloud, tmp_path / "a.las", **QUICK)
+    predict_points(model, cloud, tmp_path / "a.las")
     content = bytearray(cloud.read_bytes())
     for extent in ((0.0,) * 6, (float("nan"),) * 6, (1e9, -1e9) * 3):
         struct.pack_into("<6d", content, 179, *extent)
         (tmp_path / "wrong.las").write_bytes(content)
-        predict_points(
-            model,
-            tmp_path / "wrong.las",
-            tmp_path / "b.las",
-            **{**QUICK, "execution": Execution(overwrite=True, progress=False)},
-        )
+        predict_points(model, tmp_path / "wrong.las", tmp_path / "b.las", overwrite=True)
         for name in CLASSES:
             assert np.allclose(laspy.read(tmp_path / "a.las")[name], laspy.read(tmp_path / "b.las")[name], atol=1e-3)
 
@@ -705,12 +615,12 @@ def test_a_stray_point_is_named(model: Path, tmp_path: Path) -> None:
     cloud.X[7] += 10_000_000
     cloud.write(tmp_path / "far.las")
     with pytest.raises(DataError, match="stray points"):
-        predict_points(model, tmp_path / "far.las", tmp_path / "out.las", **QUICK)
+        predict_points(model, tmp_path / "far.las", tmp_path / "out.las")
     assert not list(tmp_path.glob("out*"))
 
 
 def test_a_single_point(model: Path, tmp_path: Path) -> None:
-    product = predict_points(model, made(tmp_path / "in.laz", points=1), tmp_path / "out.laz", **QUICK)
+    product = predict_points(model, made(tmp_path / "in.laz", points=1), tmp_path / "out.laz")
     assert product.points == 1 and sum(product.counts.values()) == 1
 
 
@@ -741,8 +651,7 @@ def test_odd_clouds_are_classified(model: Path, tmp_path: Path, change: Any) -> 
     change(cloud)
     cloud.write(tmp_path / "in.las")
     lines = list[str]()
-    how = {**QUICK, "execution": Execution(progress=False, log=lines.append)}
-    product = predict_points(model, tmp_path / "in.las", tmp_path / "out.las", **how)
+    product = predict_points(model, tmp_path / "in.las", tmp_path / "out.las", log=lines.append)
     classified = laspy.read(tmp_path / "out.las")
     probabilities = np.stack([classified[name] for name in CLASSES], axis=1)
     assert product.points == sum(product.counts.values()) == 400
@@ -753,12 +662,8 @@ def test_odd_clouds_are_classified(model: Path, tmp_path: Path, change: Any) -> 
 
 
 @pytest.mark.parametrize("change", [single_returns, no_returns, no_intensity, None])
-def test_fields_that_the_model_never_did_without(
-    tmp_path: Path, change: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fields_that_the_model_never_did_without(tmp_path: Path, change: Any) -> None:
     """Named in a warning by file and by command; models that were saved before, or learned without, do not warn."""
-    from atomizer_io.cli import main
-
     fields = ("echo_before", "echo_after", "intensity_rank")
     tiny(complete_fields=fields, site_fields=CLOUD_FIELDS).save_pretrained(tmp_path / "model")
     cloud = laspy.read(made(tmp_path / "made.las", points=400, extra=False))
@@ -769,16 +674,11 @@ def test_fields_that_the_model_never_did_without(
     lines = (
         rf"in\.las: {name} of points is missing or the same in all points.* training\.point_augmentation\.field_dropout"
     )
-    command = ["predict", "--model", str(tmp_path / "model"), "--points", str(tmp_path / "in.las"), "--quiet"]
-    if change is None:
-        assert main([*command, "-o", str(tmp_path / "out.las")]) == 0
-        assert main([*command, "-o", str(tmp_path / "out.tif"), "--output-gsd", "2"]) == 0
-        return
-    with pytest.warns(UserWarning, match=lines):
-        assert main([*command, "-o", str(tmp_path / "out.las")]) == 0
-    with pytest.warns(UserWarning, match=lines):
-        assert main([*command, "-o", str(tmp_path / "out.tif"), "--output-gsd", "2"]) == 0
-    predict_points(tiny(site_fields=CLOUD_FIELDS), tmp_path / "in.las", tmp_path / "quiet.las", **QUICK)
+    for output in (("out.las",), ("out.tif", "--output-gsd", 2)):
+        with nullcontext() if change is None else pytest.warns(UserWarning, match=lines):
+            words = ("--points", tmp_path / "in.las", "-o", tmp_path / output[0], *output[1:])
+            assert command(*words, model=tmp_path / "model") == 0
+    predict_points(tiny(site_fields=CLOUD_FIELDS), tmp_path / "in.las", tmp_path / "quiet.las")
 
 
 def test_returns_and_intensities_of_zero_are_absent(tmp_path: Path) -> None:
@@ -800,16 +700,13 @@ def test_returns_and_intensities_of_zero_are_absent(tmp_path: Path) -> None:
 def test_the_choices_for_clouds_on_the_command_line(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from atomizer_io.cli import main
-
     cloud = village(tmp_path / "in.las")
-    points = ("--model", str(model), "--points", str(cloud), "--window", "40", "--quiet", "--workers", "0")
-    more = ("--max-points", "300", "--ask-every", "2")  # old name
-    assert main(["predict", *points, *more, "-o", str(tmp_path / "a.laz")]) == 0
+    points = ("--points", cloud, "--window", 40, "--max-points", 300, "--ask-every", 2)  # old name
+    assert command(*points, "-o", tmp_path / "a.laz", model=model) == 0
     queried = len(one_per_cube(laspy.read(cloud).xyz, 2.0))
     assert f"{queried:,} positions decoded" in capsys.readouterr().out
     windows, few = PointCloudWindows(40.0, decode_every_m=2.0), Decoding(cost=Cost(max_points=300))
-    predict_points(model, cloud, tmp_path / "b.laz", windows=windows, decoding=few, execution=Execution(progress=False))
+    predict_points(model, cloud, tmp_path / "b.laz", windows=windows, decoding=few)
     assert (tmp_path / "a.laz").read_bytes() == (tmp_path / "b.laz").read_bytes()
 
 
@@ -824,16 +721,20 @@ def broken(path: Path, how: str) -> Path:
         cloud.write_bytes(content[:131] + struct.pack("<d", float("nan")) + content[139:])
     elif how == "text":
         cloud.write_text("x,y,z\n")
+    elif how == "none":
+        cloud.unlink()
     return cloud
 
 
 @pytest.mark.parametrize("suffix", [".las", ".laz"])
-@pytest.mark.parametrize("how", ["no points", "empty", "cut", "scale", "text"])
+@pytest.mark.parametrize("how", ["no points", "empty", "cut", "scale", "text", "none"])
 def test_broken_clouds_are_named_and_nothing_is_left(model: Path, tmp_path: Path, how: str, suffix: str) -> None:
     cloud = broken(tmp_path / f"in{suffix}", how)
-    causes = {"no points": "no points", "empty": "empty", "cut": "truncated|cannot be read", "scale": "finite"}
+    causes = {"no points": "no points", "empty": "empty", "cut": "truncated|cannot be read", "scale": "finite"} | {
+        "none": "no such file"
+    }
     with pytest.raises(DataError, match=causes.get(how, "cannot be read")) as caught:
-        predict_points(model, cloud, tmp_path / "out.laz", **QUICK)
+        predict_points(model, cloud, tmp_path / "out.laz")
     assert caught.value.path == str(cloud)
     assert not list(tmp_path.glob("out*"))
 
@@ -845,13 +746,8 @@ def test_a_cloud_that_brings_the_decompressor_down(model: Path, tmp_path: Path) 
     struct.pack_into("<9I", content, start + 8 + length + 4, *[0xFFFFFFF0] * 9)  # sizes of what was compressed
     cloud.write_bytes(content)
     with pytest.raises(DataError, match=r"in\.laz: cannot be read: its compressed points are broken, and the decompr"):
-        predict_points(model, cloud, tmp_path / "out.laz", **QUICK)
+        predict_points(model, cloud, tmp_path / "out.laz")
     assert not list(tmp_path.glob("out*"))
-
-
-def test_a_cloud_without_a_file(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
-        predict_points(model, tmp_path / "in.laz", tmp_path / "out.laz", **QUICK)
 
 
 def test_what_cannot_be(model: Path, tmp_path: Path) -> None:
@@ -868,7 +764,7 @@ def test_what_cannot_be(model: Path, tmp_path: Path) -> None:
         ("pass that folder", {"model": tiny(), "decoding": Decoding("sketch", alpha=0.1)}),
     ]
     for message, changes in wrong:
-        inputs = {"model": model, "cloud": cloud, "output": tmp_path / "out.laz", **QUICK, **changes}
+        inputs = {"model": model, "cloud": cloud, "output": tmp_path / "out.laz", **changes}
         with pytest.raises(AtomizerError, match=message):
             predict_points(**inputs)
     assert [path.name for path in tmp_path.iterdir()] == ["in.laz"]
@@ -877,14 +773,13 @@ def test_what_cannot_be(model: Path, tmp_path: Path) -> None:
 def test_a_cloud_that_was_predicted_before(model: Path, tmp_path: Path) -> None:
     """The new prediction replaces the earlier one, whatever types that had; all else stays to the bit."""
     cloud = made(tmp_path / "in.laz", points=300)
-    predict_points(model, cloud, tmp_path / "once.laz", **QUICK)
+    predict_points(model, cloud, tmp_path / "once.laz")
     lines = list[str]()
-    how = {**QUICK, "execution": Execution(progress=False, log=lines.append)}
-    predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", **how)
+    predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", log=lines.append)
     assert any("once.laz was predicted before: PredictedClassification, entropy, ground, veg" in line for line in lines)
     assert (tmp_path / "twice.laz").read_bytes() == (tmp_path / "once.laz").read_bytes()
-    how = {**QUICK, "classes": PointCloudClasses(replace=True, probabilities=False)}
-    predict_points(model, tmp_path / "once.laz", tmp_path / "kept.laz", **how)
+    replaced = PointCloudClasses(replace=True, probabilities=False)
+    predict_points(model, tmp_path / "once.laz", tmp_path / "kept.laz", classes=replaced)
     classified = laspy.read(tmp_path / "kept.laz")
     assert np.array_equal(
         classified.PredictedClassification, classified.classification
@@ -901,7 +796,7 @@ def test_a_cloud_from_another_program_that_predicts(model: Path, tmp_path: Path)
         points[name] = rng.integers(0, 9, 300)
     points.write(tmp_path / "theirs.laz")
     for name in ("plain", "theirs"):
-        predict_points(model, tmp_path / f"{name}.laz", tmp_path / f"{name}.out.laz", **QUICK)
+        predict_points(model, tmp_path / f"{name}.laz", tmp_path / f"{name}.out.laz")
     theirs, expected = (laspy.read(tmp_path / f"{name}.out.laz") for name in ("theirs", "plain"))
     for name in ("PredictedClassification", "entropy", *CLASSES, "height", "tree", "X", "gps_time", "user_data"):
         assert np.array_equal(theirs[name], expected[name]), name
@@ -932,8 +827,6 @@ def test_ply_is_predicted_as_the_same_points_in_las(
     tmp_path: Path, strength: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also from a folder, where it was passed over; intensities of any scale have the same ranks."""
-    from atomizer_io.cli import main
-
     fields = {"intensity_rank": (0.5, 0.29)}
     tiny(site_fields=CLOUD_FIELDS, fields=fields).save_pretrained(tmp_path / "model")
     (tmp_path / "in").mkdir()
@@ -942,8 +835,8 @@ def test_ply_is_predicted_as_the_same_points_in_las(
     if strength == "float":
         more |= {"Intensity": np.array(laspy.read(cloud).intensity) / 2999.0}
     as_ply(cloud, tmp_path / "in" / "b.ply", **more)
-    line = ["predict", "--model", str(tmp_path / "model"), "--quiet", "--workers", "0", "--window", "20"]
-    assert main([*line, "--points", str(tmp_path / "in"), "--crs", "EPSG:2154", "-o", str(tmp_path / "out")]) == 0
+    inputs = ("--points", tmp_path / "in", "--crs", "EPSG:2154", "-o", tmp_path / "out", "--window", 20)
+    assert command(*inputs, model=tmp_path / "model") == 0
     assert "2 written, 0 done before, 0 failed" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "out").glob("[!.]*")) == ["a.las", "b.laz"]
     las_file, ply_file = (laspy.read(tmp_path / "out" / name) for name in ("a.las", "b.laz"))
@@ -954,8 +847,8 @@ def test_ply_is_predicted_as_the_same_points_in_las(
     assert np.array_equal(ply_file.classification, las_file.classification)
     assert np.array_equal(ply_file.tree, more["tree"]) and np.array_equal(ply_file.tall, more["tall"])
     assert ply_file.header.parse_crs().to_epsg() == 2154
-    ply = tmp_path / "in" / "b.ply"
-    assert main([*line, "--points", str(ply), "--output-gsd", "4", "-o", str(tmp_path / "map.tif")]) == 0
+    inputs = ("--points", tmp_path / "in" / "b.ply", "--output-gsd", 4, "-o", tmp_path / "map.tif", "--window", 20)
+    assert command(*inputs, model=tmp_path / "model") == 0
     assert "b.ply has no coordinate system; coordinates are taken as metres" in capsys.readouterr().out
     hidden = [path.name for path in (*tmp_path.glob(".*"), *(tmp_path / "out").glob(".*"))]
     assert hidden == [".finished.jsonl"]
@@ -965,11 +858,10 @@ def test_messages_name_the_ply_file_and_not_its_copy(model: Path, tmp_path: Path
     cloud, lines = made(tmp_path / "a.las", points=100, extra=False), list[str]()
     ply = as_ply(cloud, tmp_path / "b.ply", ground=np.zeros(100, "f4"))
     with pytest.raises(DataError, match="has a dimension 'ground' already") as caught:
-        predict_points(model, ply, tmp_path / "out.las", **QUICK)
+        predict_points(model, ply, tmp_path / "out.las")
     assert caught.value.path == str(ply)
     as_ply(cloud, ply, ground=np.zeros(100, "f4"), entropy=np.zeros(100, "f4"))
-    how = {**QUICK, "execution": Execution(progress=False, log=lines.append)}
-    predict_points(model, ply, tmp_path / "out.las", **how)
+    predict_points(model, ply, tmp_path / "out.las", log=lines.append)
     assert any(line.startswith("b.ply was predicted before: ground, entropy") for line in lines)
     point = laspy.read(cloud)
     point.x[0] = 700_000 + 2_000_000
@@ -982,16 +874,13 @@ def test_messages_name_the_ply_file_and_not_its_copy(model: Path, tmp_path: Path
 def test_longitude_and_latitude_are_not_predicted(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from atomizer_io.cli import main
-
     header = laspy.LasHeader(version="1.4", point_format=6)
     header.scales, header.offsets = [1e-7, 1e-7, 0.01], [3, 45, 0]
     cloud, rng = laspy.LasData(header), np.random.default_rng(0)
     cloud.x, cloud.y, cloud.z = 3 + rng.uniform(0, 0.7, 3000), 45 + rng.uniform(0, 0.7, 3000), rng.uniform(0, 9, 3000)
     cloud.write(tmp_path / "in.las")
     for name, more in (("out.laz", ()), ("map.tif", ("--output-gsd", "1"))):
-        line = ["predict", "--model", str(model), "--points", str(tmp_path / "in.las"), *more]
-        assert main([*line, "-o", str(tmp_path / name)]) == 2
+        assert command("--points", tmp_path / "in.las", *more, "-o", tmp_path / name, model=model) == 2
         assert "in.las: has no coordinate system" in (lines := capsys.readouterr().err) and "--crs EPSG:..." in lines
     assert [path.name for path in tmp_path.iterdir()] == ["in.las"]
 
@@ -1000,8 +889,8 @@ def test_names_of_classes_that_las_cannot_hold(tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=50)
     for name, message in (("Intensity", "has a dimension 'intensity'"), ("ü" * 17, "too long")):
         with pytest.raises(AtomizerError, match=message):
-            predict_points(tiny(class_names=(name, "b", "c")), cloud, tmp_path / "out.laz", **QUICK)
-    product = predict_points(tiny(class_names=()), cloud, tmp_path / "out.laz", **QUICK)
+            predict_points(tiny(class_names=(name, "b", "c")), cloud, tmp_path / "out.laz")
+    product = predict_points(tiny(class_names=()), cloud, tmp_path / "out.laz")
     assert product.codes == {"class 0": 64, "class 1": 65, "class 2": 66}
 
 
@@ -1021,7 +910,7 @@ def test_codes_of_the_paper_s_datasets() -> None:
 def test_points_get_the_codes_of_the_training_labels(tmp_path: Path) -> None:
     tiny(class_codes=(41, 2, 20)).save_pretrained(tmp_path / "model")
     cloud = made(tmp_path / "in.laz", points=400)
-    product = predict_points(tmp_path / "model", cloud, tmp_path / "out.laz", **QUICK)
+    product = predict_points(tmp_path / "model", cloud, tmp_path / "out.laz")
     assert product.codes == {"ground": 41, "vegetation": 2, "cars": 20}
     codes, counts = np.unique(
         np.asarray(laspy.read(tmp_path / "out.laz")["PredictedClassification"]), return_counts=True
@@ -1041,14 +930,7 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
     files = []
     for number, how in enumerate((Decoding(), Decoding("zone-probe"), Decoding("sketch"), Decoding(alpha=0.1))):
         files.append(tmp_path / f"{number}.las")
-        predict_points(
-            folder,
-            cloud,
-            files[-1],
-            windows=PointCloudWindows(60, 60),
-            decoding=how,
-            execution=Execution(progress=False),
-        )
+        predict_points(folder, cloud, files[-1], windows=PointCloudWindows(60, 60), decoding=how)
     network, (window,) = AtomizerIO.from_pretrained(folder), windows_of(cloud, 60, 60)
     points = PointCloudReference.of_file(cloud).complete(read_point_cloud(cloud))
     positions = np.stack([points.x, points.y], axis=1) - window.centre
@@ -1062,17 +944,17 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
     quadtree = replace(point, strategy="quadtree", settings=dict(STRATEGIES["quadtree"].usual))
     Calibration(mark, 0.07, None, quadtree, None, 500, 40, 0.0, (replace(curve[0], point=quadtree),)).save(folder)
     with pytest.raises(ConfigError, match="was calibrated to a quadtree, which needs a grid; points have none"):
-        predict_points(folder, cloud, tmp_path / "q.las", decoding=Decoding(alpha=0.1))
+        predict_points(folder, cloud, tmp_path / "q.las", decoding=Decoding(alpha=0.1), windows=PointCloudWindows())
 
 
 def test_colours_of_points_where_the_model_knows_them(tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=200, point_format=7)
     knows = tiny(channels=(*LIDAR.channels, *AERIAL.pick("R", "G", "B")))
-    predict_points(knows, cloud, tmp_path / "default.las", **WHOLE)
-    predict_points(knows, cloud, tmp_path / "with.las", colour=True, **WHOLE)
-    predict_points(knows, cloud, tmp_path / "without.las", colour=False, **WHOLE)
-    predict_points(tiny(), cloud, tmp_path / "never.las", **WHOLE)
-    predict_points(tiny(), cloud, tmp_path / "not.las", colour=False, **WHOLE)
+    predict_points(knows, cloud, tmp_path / "default.las", windows=WHOLE)
+    predict_points(knows, cloud, tmp_path / "with.las", colour=True, windows=WHOLE)
+    predict_points(knows, cloud, tmp_path / "without.las", colour=False, windows=WHOLE)
+    predict_points(tiny(), cloud, tmp_path / "never.las", windows=WHOLE)
+    predict_points(tiny(), cloud, tmp_path / "not.las", colour=False, windows=WHOLE)
     content = {path.stem: path.read_bytes() for path in tmp_path.glob("*.las")}
     assert content["default"] == content["with"] != content["without"]
     assert content["never"] == content["not"]
@@ -1082,33 +964,18 @@ def test_colours_that_the_model_never_did_without(tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=200, point_format=7)
     plain = made(tmp_path / "plain.laz", points=200, point_format=6)
     knows = tiny(channels=(*LIDAR.channels, *AERIAL.pick("R", "G", "B")), complete=True)
-    predict_points(knows, cloud, tmp_path / "with.las", **WHOLE)
+    predict_points(knows, cloud, tmp_path / "with.las", windows=WHOLE)
     gone = "3 of the 4 channels that each training sample had are missing: aerial R, aerial G, aerial B"
     with pytest.warns(UserWarning, match=gone):
-        predict_points(knows, cloud, tmp_path / "without.las", colour=False, **WHOLE)
+        predict_points(knows, cloud, tmp_path / "without.las", colour=False, windows=WHOLE)
     with pytest.warns(UserWarning, match=gone):
-        predict_points(knows, plain, tmp_path / "plain.las", **WHOLE)
+        predict_points(knows, plain, tmp_path / "plain.las", windows=WHOLE)
 
 
-def image(path: Path, *, crs: str | None = "EPSG:2154", west: float = 700_000.0) -> Path:
-    import rasterio
-    from rasterio.transform import Affine
-
+def image(path: Path, *, west: float = 700_000.0) -> Path:
     values = np.random.default_rng(0).integers(0, 255, (3, 100, 140)).astype(np.uint8)
     place = Affine(0.5, 0, west, 0, -0.5, 6_600_045.0)
-    kind = {
-        "driver": "GTiff",
-        "count": 3,
-        "height": 100,
-        "width": 140,
-        "dtype": "uint8",
-        "crs": crs,
-        "transform": place,
-    }
-    with rasterio.open(path, "w", **kind) as file:
-        file.write(values)
-        file.descriptions = ("R", "G", "B")
-    return path
+    return write(path, values, crs="EPSG:2154", transform=place, names=("R", "G", "B"))
 
 
 def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
@@ -1117,19 +984,19 @@ def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=300)
     inputs = {"sensor": "aerial", "bands": ("R", "G", "B")}
     photo = RasterInput(image(tmp_path / "image.tif"), **inputs)
-    predict_points(model, cloud, tmp_path / "without.las", **QUICK)
-    predict_points(model, cloud, tmp_path / "with.las", rasters=[photo], **QUICK)
+    predict_points(model, cloud, tmp_path / "without.las")
+    predict_points(model, cloud, tmp_path / "with.las", rasters=[photo])
     assert_kept(cloud, tmp_path / "with.las")
     assert (tmp_path / "with.las").read_bytes() != (tmp_path / "without.las").read_bytes()
     away = RasterInput(image(tmp_path / "away.tif", west=800_000.0), **inputs)
     with pytest.raises(DataError, match=r"away\.tif: does not overlap the point cloud"):
-        predict_points(model, cloud, tmp_path / "out.las", rasters=[away], **QUICK)
+        predict_points(model, cloud, tmp_path / "out.las", rasters=[away])
     beside = RasterInput(image(tmp_path / "beside.tif", west=700_057.0), **inputs)
     with pytest.warns(UserWarning, match=r"beside\.tif covers 4\.7 % of the point cloud in\.laz"):
-        predict_points(model, cloud, tmp_path / "little.las", rasters=[beside], **QUICK)
+        predict_points(model, cloud, tmp_path / "little.las", rasters=[beside])
     bare = made(tmp_path / "bare.laz", points=300, epsg=None)
     with pytest.raises(DataError, match=r"bare\.laz: has no coordinate system"):
-        predict_points(model, bare, tmp_path / "out.las", rasters=[photo], **QUICK)
+        predict_points(model, bare, tmp_path / "out.las", rasters=[photo])
     assert not list(tmp_path.glob("out*"))
 
 
@@ -1139,18 +1006,15 @@ def test_an_orthophoto_beside_the_points_by_command(
     """An ordinary one: three bands of 8 bits that the file knows as red, green and blue, and no descriptions."""
     import rasterio
 
-    from atomizer_io.cli import main
-
     cloud, described = made(tmp_path / "in.laz", points=300), image(tmp_path / "image.tif")
     with rasterio.open(described) as source:
         profile, array = source.profile, source.read().astype(np.uint8)
     with rasterio.open(tmp_path / "ortho.tif", "w", **{**profile, "dtype": "uint8", "photometric": "RGB"}) as target:
         target.write(array)
-    command = ["predict", "--quiet", "--workers", "0", "--model", str(model), "--points", str(cloud), "--window", "20"]
-    command += ["--raster", str(tmp_path / "ortho.tif"), "-o", str(tmp_path / "out.laz")]
-    assert main([*command, "--sensor", "aerial"]) == 0
+    words = ("--points", cloud, "--window", 20, "--raster", tmp_path / "ortho.tif", "-o", tmp_path / "out.laz")
+    assert command(*words, "--sensor", "aerial", model=model) == 0
     assert_kept(cloud, tmp_path / "out.laz")
-    assert main([*command, "--overwrite"]) == 2
+    assert command(*words, "--overwrite", model=model) == 2
     assert "ortho.tif: its bands are unknown: pass --sensor and --bands" in capsys.readouterr().err
 
 
@@ -1161,8 +1025,8 @@ def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
     folder = data_folder("lidar-hd")
     photo = RasterInput(folder / "ortho/test_data_rgb.tif", "aerial", ("R", "G", "B"))
     cloud = folder / "tiles/test_data_77055_627760_LA93_IGN69.laz"
-    how = {"decoding": Decoding("zone-probe", cost=Cost(atoms_per_latent=2000)), "execution": Execution(progress=False)}
-    product = predict_points(model, cloud, tmp_path / "out.laz", rasters=[photo], **how)
+    few, windows = Decoding("zone-probe", cost=Cost(atoms_per_latent=2000)), PointCloudWindows()
+    product = predict_points(model, cloud, tmp_path / "out.laz", rasters=[photo], decoding=few, windows=windows)
     assert product.windows == 1
     assert_kept(cloud, tmp_path / "out.laz")
 
@@ -1171,4 +1035,4 @@ def test_a_model_that_predicts_no_numbers(tmp_path: Path) -> None:
     lost = tiny()
     torch.nn.init.constant_(next(iter(lost.head.parameters())), torch.nan)
     with pytest.raises(AtomizerError, match="the model predicts NaN"):
-        predict_points(lost, made(tmp_path / "in.laz", points=50), tmp_path / "out.laz", **QUICK)
+        predict_points(lost, made(tmp_path / "in.laz", points=50), tmp_path / "out.laz")

@@ -14,10 +14,10 @@ from rasterio.transform import Affine
 from atomizer_io.figures.class_colours import class_colours
 from atomizer_io.figures.map_preview import LEAST, MARGIN
 from atomizer_io.models.storage import seal_at
-from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.products import MapGrid
-from atomizer_io.prediction.rasters import RasterProduct, predict_raster
+from atomizer_io.prediction.options import Decoding, Windows
+from atomizer_io.prediction.products import MapGrid, RasterProduct
 from chips import CORNER, UTM, model_folder, read, regression_folder, scene, values, write
+from predicting import predict_raster
 
 LAYERS = ("probabilities", "confidence", "attention")
 COLOURS = [tuple(round(255 * part) for part in colour) for colour in class_colours(("dry", "wet", "bare"))]
@@ -30,14 +30,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> RasterProduct:
     array[:, :4] = 0
     path = write(folder / "scene.tif", array, nodata=0)
     raster = {"path": path, "sensor": "sentinel2"}
-    return predict_raster(
-        model_folder(),
-        raster,
-        folder / "map.tif",
-        layers=LAYERS,
-        windows=Windows(120),
-        execution=Execution(progress=False),
-    )
+    return predict_raster(model_folder(), raster, folder / "map.tif", layers=LAYERS)
 
 
 def test_the_map_is_a_cloud_optimized_geotiff(product: RasterProduct) -> None:
@@ -73,7 +66,6 @@ def test_a_large_map_has_overviews_and_blocks(tmp_path: Path) -> None:
         layers=["confidence"],
         windows=Windows(1200),
         decoding=Decoding("quadtree"),
-        execution=Execution(progress=False),
     )
     for file in (result.path, result.files["confidence.tif"]):
         with rasterio.open(file) as source:
@@ -150,25 +142,19 @@ def test_a_preview_without_matplotlib_is_the_map_alone(tmp_path: Path, monkeypat
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for number, folder in enumerate((model_folder(), regression_folder())):
         target = tmp_path / f"map{number}.tif"
-        product = predict_raster(folder, scene(tmp_path), target, execution=Execution(progress=False))
+        product = predict_raster(folder, scene(tmp_path), target, windows=Windows())
         assert read(product.files["preview.png"]).shape == (4, 20, 30)
 
 
 def test_the_preview_of_names_that_are_no_formulas(tmp_path: Path) -> None:
     names = ("$x^", "_hidden \x1b[31m", "水" * 90)
-    product = predict_raster(
-        model_folder(class_names=names), scene(tmp_path), tmp_path / "map.tif", execution=Execution(progress=False)
-    )
+    product = predict_raster(model_folder(class_names=names), scene(tmp_path), tmp_path / "map.tif", windows=Windows())
     assert read(product.files["preview.png"]).ndim == 3
 
 
 def test_a_regression_target_in_its_units(tmp_path: Path) -> None:
     product = predict_raster(
-        regression_folder(),
-        scene(tmp_path),
-        tmp_path / "map.tif",
-        layers=["attention"],
-        execution=Execution(progress=False),
+        regression_folder(), scene(tmp_path), tmp_path / "map.tif", layers=["attention"], windows=Windows()
     )
     result = read(product.path)
     assert result.dtype == np.float32

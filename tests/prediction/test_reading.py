@@ -10,10 +10,10 @@ import rasterio
 from rasterio._env import get_gdal_config
 
 from atomizer_io.io.raster_sources import LocalFrame, RasterInput, RasterSource
-from atomizer_io.prediction.options import Execution, Windows
+from atomizer_io.prediction.options import Windows
 from atomizer_io.prediction.raster_scene import RasterScene
-from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, UTM, model_folder, scene, values, without_crs, write
+from predicting import predict_raster
 
 LAYOUTS = {
     "pixel tiles": {"interleave": "pixel", "tiled": True, "blockxsize": 16, "blockysize": 16},
@@ -48,7 +48,7 @@ class Spy:
 def test_blocks_have_room_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a file whose bands are stored together is decoded again for each band and row."""
     spy, before = Spy(monkeypatch), get_gdal_config("GDAL_CACHEMAX")
-    predict_raster(model_folder(), scene(tmp_path), tmp_path / "map.tif", execution=Execution(progress=False))
+    predict_raster(model_folder(), scene(tmp_path), tmp_path / "map.tif", windows=Windows())
     assert spy.cache, "something was read"
     assert all(32 << 20 <= size <= 256 << 20 for size in spy.cache), "bytes: enough, and bounded for many workers"
     assert get_gdal_config("GDAL_CACHEMAX") == before
@@ -87,15 +87,11 @@ def test_a_number_that_float32_cannot_hold_is_absent(tmp_path: Path) -> None:
     array[:, 7, 7] = -1e300
     raster = {"path": write(tmp_path / "a.tif", array), "sensor": "sentinel2"}
     with pytest.warns(UserWarning, match=r"a\.tif: 1 value beyond ±3\.4e\+38") as noted:
-        product = predict_raster(
-            model_folder(), raster, tmp_path / "map.tif", windows=Windows(60.0), execution=Execution(progress=False)
-        )
+        product = predict_raster(model_folder(), raster, tmp_path / "map.tif", windows=Windows(60.0))
     assert sum(warning.category is UserWarning for warning in noted) == 1, "once, not for each window"
     array[np.abs(array) > 1e30] = np.inf
     write(tmp_path / "a.tif", array)
-    second = predict_raster(
-        model_folder(), raster, tmp_path / "inf.tif", windows=Windows(60.0), execution=Execution(progress=False)
-    )
+    second = predict_raster(model_folder(), raster, tmp_path / "inf.tif", windows=Windows(60.0))
     with rasterio.open(product.path) as result, rasterio.open(second.path) as expected:
         np.testing.assert_array_equal(result.read(), expected.read())
         assert (result.read(1) == 255).sum() == 1
@@ -106,7 +102,7 @@ def test_scale_and_offset_are_not_applied_but_mentioned(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tif", (values(12, 12) / 1e4).astype(np.float32))
     raster = {"path": path, "sensor": "sentinel2"}
     with pytest.warns(UserWarning, match="other units than the training data") as noted:
-        predict_raster(model_folder(), raster, tmp_path / "map.tif", execution=Execution(progress=False))
+        predict_raster(model_folder(), raster, tmp_path / "map.tif", windows=Windows())
     assert "scale" not in str(noted[0].message)
     with rasterio.open(path, "r+") as target:
         target.scales, target.offsets = (1e-4,) * 3, (0.0,) * 3
@@ -115,7 +111,7 @@ def test_scale_and_offset_are_not_applied_but_mentioned(tmp_path: Path) -> None:
     atoms = source.atoms(LocalFrame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
     assert float(atoms.acquisitions[0].values.max()) < 1, "as they are stored"
     with pytest.warns(UserWarning, match=r"scale and offset in the file are not applied.*gdal_translate -unscale"):
-        predict_raster(model_folder(), raster, tmp_path / "again.tif", execution=Execution(progress=False))
+        predict_raster(model_folder(), raster, tmp_path / "again.tif", windows=Windows())
 
 
 def test_another_coordinate_system_or_choice_of_bands_is_another_plan(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import torch
 from rasterio.transform import Affine
 
 import atomizer_io as aio
-from atomizer_io.cli import main
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.datasets.geotiff_folder import GeoTiffFolder
 from chips import CORNER, NAMES, model_folder, scene, values, write
+from predicting import command
 
 CLASSES = ("dry", "wet", "bare")
 
@@ -34,7 +34,7 @@ def patches(folder: Path, count: int = 4) -> Path:
 
 
 def predict(*words: object, model: Path | None = None) -> int:
-    return main(["predict", "--quiet", "--workers", "0", "--model", str(model or classifier()), *map(str, words)])
+    return command(*words, model=model or classifier())
 
 
 def table(path: Path) -> list[dict[str, str]]:

@@ -11,14 +11,11 @@ import rasterio
 
 import atomizer_io as aio
 import data as fixtures
-from atomizer_io.cli import main
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.biomassters import BioMassters
 from atomizer_io.models.storage import fingerprint
-from atomizer_io.prediction.options import Execution
-from atomizer_io.prediction.points import predict_points
-from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, model_folder, regression_folder, scene
+from predicting import command, predict_points, predict_raster, write_las
 from scenes import forge
 
 BIOMASS = {"target_name": "above-ground biomass", "target_unit": "t/ha"}
@@ -31,9 +28,8 @@ def biomass_folder() -> Path:
 
 def test_the_map_describes_its_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raster, output = scene(tmp_path, 14, 14), tmp_path / "map.tif"
-    line = ["predict", "--quiet", "--workers", "0", "--model", str(biomass_folder()), "--window", "120"]
-    line += ["--raster", str(raster["path"]), "--sensor", "sentinel2"]
-    assert main([*line, "-o", str(output)]) == 0
+    words = ("--window", 120, "--raster", raster["path"], "--sensor", "sentinel2")
+    assert command(*words, "-o", output, model=biomass_folder()) == 0
     text = capsys.readouterr().out
     assert " t/ha (above-ground biomass)\n" in text
     assert "576 of 576 positions decoded (dense)\n" in text
@@ -41,14 +37,12 @@ def test_the_map_describes_its_target(tmp_path: Path, capsys: pytest.CaptureFixt
         assert file.descriptions == ("above-ground biomass",)
         assert file.units == ("t/ha",)
     (tmp_path / "places.csv").write_text(f"x,y\n{CORNER[0] + 45},{CORNER[1] - 45}\n")
-    assert main([*line, "--at", str(tmp_path / "places.csv"), "-o", str(tmp_path / "out.csv")]) == 0
+    assert command(*words, "--at", tmp_path / "places.csv", "-o", tmp_path / "out.csv", model=biomass_folder()) == 0
     assert "1 of 1 positions (above-ground biomass in t/ha)" in capsys.readouterr().out
 
 
 def test_without_a_name_it_is_a_value(tmp_path: Path) -> None:
-    product = predict_raster(
-        regression_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif", execution=Execution(progress=False)
-    )
+    product = predict_raster(regression_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif")
     with rasterio.open(product.path) as file:
         assert file.descriptions == ("value",)
         assert file.units == (None,)
@@ -90,11 +84,8 @@ def test_stac_has_them() -> None:
 
 def test_dimensions_of_points_say_what_they_are(tmp_path: Path) -> None:
     laspy = pytest.importorskip("laspy")
-    cloud = laspy.LasData(laspy.LasHeader(version="1.4", point_format=6))
-    cloud.x = cloud.y = cloud.z = np.linspace(0, 20, 30)
-    cloud.return_number = cloud.number_of_returns = np.ones(30, np.uint8)
-    cloud.write(tmp_path / "in.las")
-    predict_points(model_folder(), tmp_path / "in.las", tmp_path / "out.las", execution=Execution(progress=False))
+    write_las(tmp_path / "in.las", np.repeat(np.linspace(0, 20, 30)[:, None], 3, axis=1))
+    predict_points(model_folder(), tmp_path / "in.las", tmp_path / "out.las")
     with laspy.open(tmp_path / "out.las") as file:
         descriptions = {d.name: d.description for d in file.header.point_format.extra_dimensions}
     assert descriptions["PredictedClassification"] == "LAS code of the likeliest class"

@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("config", type=Path, metavar="CONFIG", help="YAML file, or with --resume the folder of a run")
     add("--resume", action="store_true", help="continue the run in its folder")
     add("--max-time", metavar="HH:MM:SS", help="longest duration of the whole run; a resumed run keeps it")
+    add("--folds", type=int, metavar="N", help="train once for each of N spatial folds of the dataset labels")
     add("--print-config", action="store_true", help="print the resolved settings and stop")
     add("--quiet", action="store_true", help="show no progress bar")
     add("options", nargs="*", metavar="key=value", help="settings to change, such as training.epochs=3")
@@ -33,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
     from atomizer_io.texts import json_text
     from atomizer_io.training import config
+    from atomizer_io.training.cross_validation import cross_validate
     from atomizer_io.training.run import train
 
     path = args.config / "config.yaml" if args.config.is_dir() else args.config
@@ -42,6 +44,11 @@ def run(args: argparse.Namespace) -> int:
         settings = config.inside(settings, args.config, args.options)
     if args.print_config:
         print(yaml.safe_dump(config.plain(settings), sort_keys=False), end="")
+        return 0
+    if args.folds is not None:
+        summary = cross_validate(path, changes, args.folds, resume=args.resume, progress=not args.quiet)
+        if summary:
+            print(json_text(summary))
         return 0
     result = train(settings, resume=args.resume, progress=not args.quiet, began_s=began_s)
     if result:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.sample import Meta, Sample
-from atomizer_io.data.sensors import SENTINEL1, SENTINEL2_L2A
 from atomizer_io.datasets.dataset import Dataset, Info, read_image, require
 from atomizer_io.errors import DataError
 from atomizer_io.io.rasters import Raster
@@ -22,16 +21,8 @@ METADATA = ("biomassters_features_metadata.csv", "The_BioMassters_-_features_met
 GSD_M = 10.0
 NO_RADAR = -9999.0
 NO_CLOUD_PROBABILITY = 255
-# The published statistics of Sentinel-1 are of linear power; the files are in dB, so the catalogue's stay.
-RADAR = SENTINEL1.pick("ASC_VV", "ASC_VH", "DSC_VV", "DSC_VH")
-OPTICAL = (
-    SENTINEL2_L2A.subset("B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12")
-    .with_statistics(  # as terratorch ships them
-        mean=[1633.08, 1610.00, 1599.56, 1916.71, 2478.83, 2591.33, 2738.58, 2685.83, 1023.90, 696.49],
-        std=[2499.7, 2308.5, 2388.2, 2389.6, 2209.6, 2104.6, 2194.2, 2031.8, 934.1, 759.8],
-    )
-    .channels
-)
+INFO = Info.of("biomassters")
+RADAR, OPTICAL = INFO.channels[:4], INFO.channels[4:]
 # The 15th of September … August, counted from one New Year; the year itself is not published.
 DAYS = tuple(
     (datetime.date(2021 + (month > 3), (month + 8) % 12 + 1, 15) - datetime.date(2020, 12, 31)).days
@@ -50,31 +41,7 @@ class BioMassters(Dataset):
     months: Sequence[int] | None = None
     max_cloud: int | None = None
 
-    info = Info(
-        name="biomassters",
-        title="BioMassters",
-        task="regression",
-        target_name="above-ground biomass",
-        unit="t/ha",
-        channels=(*RADAR, *OPTICAL),
-        extent_m=2560.0,
-        temporal=True,
-        layout=(
-            "{train,test}_features/<chip>_{S1,S2}_<month 00-11>.tif\n"
-            "{train,test}_agbm/<chip>_agbm.tif (test_agbm may be missing)\n"
-            "{train,val,test}_Data_list.csv or biomassters_features_metadata.csv or neither"
-        ),
-        source="https://huggingface.co/datasets/nascetti-a/BioMassters",
-        notes=(
-            "official splits are train and test; without the lists {train,val,test}_Data_list.csv of PANGAEA, val is a "
-            "fixed tenth of the training chips (CRC-32 of the chip's name divisible by 10) and train the rest",
-            "a month is one time step on the 15th; a missing file, -9999 in Sentinel-1, 0 in a band of Sentinel-2 and "
-            "cloud probability 255 are absent",
-            "without test_agbm the targets of split test are NaN",
-            "biomass has mean 63.46 and std 72.21 t/ha; Sentinel-1 is standardised with statistics of PASTIS-R in dB, "
-            "as those published for BioMassters are of linear power",
-        ),
-    )
+    info = INFO
 
     def configure(self) -> None:
         """Refuse months and cloud probabilities that there are not."""

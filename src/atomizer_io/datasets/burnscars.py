@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 from atomizer_io.data.sample import Sample
-from atomizer_io.data.sensors import HLS
 from atomizer_io.datasets.dataset import Dataset, Info, Labels, lowest_checksums, meta_of, read_image, require
 from atomizer_io.errors import DataError
 from atomizer_io.io.dates import as_day
@@ -21,18 +20,9 @@ FOLDERS = {
     "official": {"train": "training", "val": "validation"},
     "pangaea": {"train": "training", "val": "training", "test": "validation"},
 }
+INFO = Info.of("burnscars")
+CHANNELS = INFO.channels
 LABELS = Labels(classes=2, ignore=(-1,))
-# Mean, std of the chips in all digits, as terratorch and PANGAEA-bench ship them.
-STATISTICS = {
-    "B02": (0.033349706741586264, 0.02269135568823774),
-    "B03": (0.05701185520536176, 0.026807560223070237),
-    "B04": (0.05889748132001316, 0.04004109844362779),
-    "B8A": (0.2323245113436119, 0.07791732423672691),
-    "B11": (0.1972854853760658, 0.08708738838140137),
-    "B12": (0.11944914225186566, 0.07241979477437814),
-}
-MEAN, STD = zip(*STATISTICS.values(), strict=True)
-CHANNELS = HLS.subset(*STATISTICS).with_statistics(mean=MEAN, std=STD).channels
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -44,27 +34,7 @@ class BurnScars(Dataset):
 
     protocol: Literal["official", "pangaea"] = "official"
 
-    info = Info(
-        name="burnscars",
-        title="HLS Burn Scars",
-        task="segmentation",
-        classes=("not burned", "burn scar"),
-        channels=CHANNELS,
-        extent_m=15360.0,
-        splits=("train", "val"),
-        layout=(
-            "training/subsetted_512x512_HLS.S30.T<tile>.<YYYYDDD>.v1.4_merged.tif\n"
-            "training/subsetted_512x512_HLS.S30.T<tile>.<YYYYDDD>.v1.4.mask.tif\n"
-            "validation/ (the same)"
-        ),
-        source="https://huggingface.co/datasets/ibm-nasa-geospatial/hls_burn_scars (CC-BY-4.0)",
-        notes=(
-            "official: train and val are the two folders, there is no test",
-            "protocol='pangaea': test is validation/, val the tenth of training/ whose names have the lowest checksums "
-            "(PANGAEA-bench draws its tenth by a seeded shuffle of scikit-learn, so the chips differ)",
-            "reflectance -9999 is absent, label -1 ignored",
-        ),
-    )
+    info = INFO
 
     def configure(self) -> None:
         """Take the splits of the protocol."""

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.sample import Sample
-from atomizer_io.data.sensors import SENTINEL2_L2A
 from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.datasets.dataset import Dataset, Info, Labels, meta_of, read_image, require
 from atomizer_io.datasets.geobench import SENTINEL2_KEYS, GeoBench, geobench_info
@@ -30,20 +29,9 @@ from atomizer_io.io.tables import evenly
 IMAGERY = "imagery/00"
 LABEL_FILE = "labels/00.geojson"
 DATE_FOLDER = re.compile(r"00_(\d{8})")
-CLASSES = (
-    *("no data", "well-managed plantation", "poorly-managed plantation", "non-plantation"),
-    *("residential", "background", "uncertain"),
-)
 LABELS = Labels(classes=7, ignore=(0,))
-# Mean, std of the 25 least cloudy dates, GEO-Bench's choice, as terratorch ships them.
-STATISTICS = {
-    "B01": (520.1185, 204.2023), "B02": (634.7584, 227.2534), "B03": (892.4612, 222.3255), "B04": (880.7076, 350.4724),
-    "B05": (1380.641, 280.6437), "B06": (2233.432, 373.7521), "B07": (2549.380, 449.9236), "B08": (2643.248, 414.6498),
-    "B8A": (2643.532, 415.1020), "B09": (2852.875, 413.8980), "B11": (2463.933, 494.9743), "B12": (1600.921, 514.4230),
-}  # fmt: skip
-MEAN, STD = zip(*STATISTICS.values(), strict=True)
-SENSOR = SENTINEL2_L2A.subset(*STATISTICS).with_statistics(mean=MEAN, std=STD)
-OPTICAL = SENSOR.channels
+INFO = Info.of("cashew")
+OPTICAL = INFO.channels
 TRAIN_WIDTH, TEST_HEIGHT = 0.7, 2 / 3  # shares of the tile, and of what is left of it
 
 
@@ -78,26 +66,7 @@ class Cashew(Dataset):
     dates: int | None = None
     max_cloud: float | None = None
 
-    info = Info(
-        name="cashew",
-        title="Smallholder cashew plantations in Benin",
-        task="segmentation",
-        classes=CLASSES,
-        channels=OPTICAL,
-        extent_m=2560.0,
-        splits=("train", "val", "test", "all"),
-        temporal=True,
-        layout="imagery/00/00_YYYYMMDD/00_YYYYMMDD_{B01,…,B12,CLD}_10m.tif\nlabels/00.geojson",
-        source="https://beta.source.coop/technoserve/cashews-benin/",
-        notes=(
-            "there is no official split. Here train is the western 70 % of the tile, test the northern two thirds of "
-            "the rest and val the remainder (20 % and 10 % of the tile); no window reaches into another split. all is "
-            "the whole tile. What is smaller than a window makes one window",
-            "class 0, no data, also stands for what no polygon covers: it is ignored, but keeps its number",
-            "a pixel that is 0 in all bands of a date was not observed then; CLD is a mask, not a channel",
-            "mean and std are those of the 25 least cloudy dates; all dates together are brighter",
-        ),
-    )
+    info = INFO
 
     def configure(self) -> None:
         """Refuse sizes and probabilities that are none."""
@@ -174,17 +143,9 @@ class Cashew(Dataset):
 class MCashewPlant(GeoBench):
     """GEO-Bench's cashew plantations: 256 × 256 pixels of 10 m on one date, 25 least cloudy dates a location."""
 
-    info = geobench_info(
-        Cashew.info,
-        name="m-cashew-plant",
-        title="GEO-Bench m-cashew-plant",
-        notes=(
-            "chips overlap their neighbours by half, also across splits: scores are higher than at a new location",
-            "class 0, no data, is a class here, as in GEO-Bench; the files state 0.5 m a pixel, but it is 10 m",
-            "the cloud probability in the files is not a channel",
-        ),
-    )
-    known_bands: ClassVar = {key: SENSOR[key] for key in SENTINEL2_KEYS if key in SENSOR}  # all but the cirrus band
+    info = geobench_info(Cashew.info, "m-cashew-plant")
+    # all but the cirrus band
+    known_bands: ClassVar = {key: c for key in SENTINEL2_KEYS for c in OPTICAL if c.called(key)}
     pixel_m = 10.0
 
 

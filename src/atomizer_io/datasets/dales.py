@@ -26,28 +26,7 @@ class Dales(TileDataset):
     ``cache``, ``heights`` and ``grid_m``.
     """
 
-    info = Info(
-        name="dales",
-        title="DALES",
-        task="segmentation",
-        classes=("ground", "vegetation", "cars", "trucks", "power lines", "fences", "poles", "buildings"),
-        las_standard=False,  # its class 7 are poles
-        channels=HEIGHT_CHANNELS["ground"],
-        extent_m=50.0,
-        layout=(
-            "DALESObjects/{train,test}/<tile>_new.ply, or\n"
-            "dales_las/{train,test}/<tile>.las, or\n"
-            "dales_ply/{train,test}/<tile>.ply"
-        ),
-        source="https://udayton.edu/engineering/research/centers/vision_lab/research/was_data_analysis_and_processing/dale.php",
-        notes=(
-            "val is three of the 29 training tiles, those of superpoint_transformer; class 0 (unknown) is ignored",
-            "coordinates are metres (UTM zone 10 north), also where the files do not state it",
-            "numbers of classes are its own, not those of LAS: predictions have the LAS codes of the class names",
-            "of several releases in one folder the first of those above is read",
-            "tiles are sorted once into a cache of about 20 GB for all of them: cache=PATH, cache=false for none",
-        ),
-    )
+    info = Info.of("dales", channels=HEIGHT_CHANNELS["ground"])
 
     def paths(self) -> list[Path]:
         """Return the tiles of the split, in the folder of a release or in one that has such a folder."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import difflib
+import functools
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sensors import Sensor, get
 from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError
 from atomizer_io.extras import advice
@@ -53,10 +56,39 @@ class Info:
     source: str = ""  # where to get it, and its licence
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, name: str, **more: Any) -> Info:
+        """Return what ``descriptions.toml`` has of a dataset, and what is not written there."""
+        described = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in _descriptions()[name].items()
+        }
+        listed = (channel for part in described.pop("channels", ()) for channel in _channels(**part))
+        return cls(**{"name": name, "channels": tuple(listed), **described, **more})
+
     @property
     def num_outputs(self) -> int:
         """Number of outputs that a model needs."""
         return len(self.classes) or 1
+
+
+@functools.cache
+def _descriptions() -> dict[str, dict[str, Any]]:
+    with Path(__file__).with_name("descriptions.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def _channels(
+    sensor: str,
+    bands: str,
+    gsd_m: float | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> tuple[Channel, ...]:
+    """Return channels of the catalogue, or such as it does not have if ``gsd_m`` is given, with their statistics."""
+    names = bands.split()
+    bare = dict.fromkeys(names)
+    own = get(sensor).subset(*names) if gsd_m is None else Sensor.define(sensor, gsd_m=gsd_m, bands=bare)
+    return (own if mean is None else own.with_statistics(mean=mean, std=std)).channels
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,34 +7,18 @@ from pathlib import Path
 from typing import ClassVar
 
 from atomizer_io.data.sample import Sample
-from atomizer_io.data.sensors import SENTINEL2
+from atomizer_io.data.sensors import Sensor
 from atomizer_io.datasets.dataset import Dataset, Info, meta_of, read_image
 from atomizer_io.datasets.geobench import GeoBench, geobench_info, true_bands
 from atomizer_io.errors import DataError
 from atomizer_io.io.tables import lines
 
-CLASSES = (
-    *("AnnualCrop", "Forest", "HerbaceousVegetation", "Highway", "Industrial"),
-    *("Pasture", "PermanentCrop", "Residential", "River", "SeaLake"),
-)
+INFO = Info.of("eurosat")
+CLASSES, BANDS = INFO.classes, Sensor(INFO.title, INFO.channels)
 # Where the folders of the classes lie: TorchGeo's archive, Zenodo, Kaggle, or unpacked in place.
 FOLDERS = ("ds/images/remote_sensing/otherDatasets/sentinel_2/tif", "EuroSAT_MS", "EuroSATallBands", "")
 SIZE = 64
 GSD_M = 10.0
-
-# Bands in the order of the files, B8A last. Mean, std: all of EuroSAT, as TorchGeo ships them.
-BANDS = SENTINEL2.subset(
-    "B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B09", "B10", "B11", "B12", "B8A"
-).with_statistics(
-    mean=[
-        *(1354.40546513, 1118.24399958, 1042.92983953, 947.62620298, 1199.47283961, 1999.79090914, 2369.22292565),
-        *(2296.82608323, 732.08340178, 12.11327804, 1819.01027855, 1118.92391149, 2594.14080798),
-    ],
-    std=[
-        *(245.71762908, 333.00778264, 395.09249139, 593.75055589, 566.4170017, 861.18399006, 1086.63139075),
-        *(1117.98170791, 404.91978886, 4.77584468, 1002.58768311, 761.30323499, 1231.58581042),
-    ],
-)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -46,24 +30,7 @@ class EuroSAT(Dataset):
 
     spatial: bool = False
 
-    info = Info(
-        name="eurosat",
-        title="EuroSAT (multispectral)",
-        task="classification",
-        classes=CLASSES,
-        channels=BANDS.channels,
-        extent_m=SIZE * GSD_M,
-        layout=(
-            "ds/images/remote_sensing/otherDatasets/sentinel_2/tif/<Class>/<Class>_<n>.tif\n"
-            "  (or EuroSAT_MS/<Class>/…, EuroSATallBands/<Class>/…, <Class>/…)\n"
-            "eurosat-{train,val,test}.txt (or eurosat-spatial-{train,val,test}.txt)"
-        ),
-        source="https://github.com/phelber/EuroSAT, lists of the splits: https://huggingface.co/datasets/torchgeo/eurosat",
-        notes=(
-            "the dates of the scenes were not published",
-            "the 20 m and 60 m bands were resampled to 10 m by the authors",
-        ),
-    )
+    info = INFO
 
     def find(self) -> list[str]:
         """Return the names of the scenes, from the list of the split, which has names of the RGB release (.jpg)."""
@@ -85,10 +52,11 @@ class EuroSAT(Dataset):
     def read(self, item: str) -> Sample:
         """Return the sample of one scene."""
         (path,) = self.files(item)
-        raster = read_image(path, "iuf", bands=len(BANDS), gsd_m=GSD_M)
+        raster = read_image(path, "iuf", bands=len(BANDS.channels), gsd_m=GSD_M)
         if raster.grid.shape != (SIZE, SIZE):
             raise DataError(path, f"has {raster.grid.height} × {raster.grid.width} pixels, expected {SIZE} × {SIZE}")
-        return Sample.of_scene(raster.atoms(BANDS), CLASSES.index(item.rsplit("_", 1)[0]), meta_of(item, raster))
+        label = CLASSES.index(item.rsplit("_", 1)[0])
+        return Sample.of_scene(raster.atoms(BANDS.channels), label, meta_of(item, raster))
 
 
 class MEuroSAT(GeoBench):
@@ -99,11 +67,6 @@ class MEuroSAT(GeoBench):
     ``12`` B8A. The means that PANGAEA publishes by name show it: 12.0 for ``09``, which only cirrus has.
     """
 
-    info = geobench_info(
-        EuroSAT.info,
-        name="m-eurosat",
-        title="EuroSAT of GEO-Bench v1",
-        notes=("five bands are stored under the name of another, which is put right here; no position, no dates",),
-    )
+    info = geobench_info(EuroSAT.info, "m-eurosat")
     known_bands: ClassVar = {key: BANDS[name] for key, name in true_bands("m-eurosat").items()}
     pixel_m = GSD_M

@@ -25,18 +25,10 @@ from atomizer_io.io.tables import first_existing, read_array, rows
 GSD_M = 15.0  # pan-sharpened; the infrared bands were resampled to the same grid by the publishers
 VISIBLE = LANDSAT8.pick("B4", "B3", "B2")  # red, green, blue of the PNG
 INFRARED = LANDSAT8.pick("B5", "B6", "B7")  # near infrared and both short-wave bands of the npy
-FINE = (
-    *("Oil palm plantation", "Timber plantation", "Other large-scale plantations", "Grassland shrubland"),
-    *("Small-scale agriculture", "Small-scale mixed plantation", "Small-scale oil palm plantation", "Mining"),
-    *("Fish pond", "Logging", "Secondary forest", "Other"),
-)
+INFO = Info.of("forestnet", channels=(*VISIBLE, *INFRARED))
+FINE = INFO.classes
 MERGED = ("Plantation", "Smallholder agriculture", "Grassland shrubland", "Other")
 CLASSES = {"fine": ("label", FINE), "merged": ("merged_label", MERGED)}  # option -> column of the lists, classes
-# Outside the loss GEO-Bench's pixels are faded, so they have their own mean and std, as terratorch ships them.
-FADED = LANDSAT8.subset("B2", "B3", "B4", "B5", "B6", "B7").with_statistics(
-    mean=[72.852258, 83.677155, 77.58181, 123.987442, 91.536942, 74.719202],
-    std=[15.8371725, 14.7888126, 16.1005434, 16.3523488, 13.788274, 12.6913141],
-)
 GEOBENCH_KEYS = ("02 - Blue", "03 - Green", "04 - Red", "05 - NIR", "06 - SWIR1", "07 - SWIR2")
 DATED = re.compile(r"(\d{4})_(\d{2})_(\d{2})_cloud_(\d+)")
 
@@ -85,25 +77,7 @@ class ForestNet(Dataset):
     images: Literal["least-cloudy", "all", "composite"] = "least-cloudy"
     labels: Literal["fine", "merged"] = "fine"
 
-    info = Info(
-        name="forestnet",
-        title="ForestNet",
-        task="classification",
-        classes=FINE,
-        channels=(*VISIBLE, *INFRARED),
-        extent_m=332 * GSD_M,
-        layout=(
-            "{train,val,test}.csv (or {train,val,test}_filtered.csv)\n"
-            "examples/<latitude>_<longitude>/images/visible/{YYYY_MM_DD_cloud_N,composite}.png\n"
-            "examples/<latitude>_<longitude>/images/infrared/{YYYY_MM_DD_cloud_N,composite}.npy"
-        ),
-        source="https://stanfordmlgroup.github.io/projects/forestnet/",
-        notes=(
-            "the files have no nodata: all pixels count as observed, unless a PNG has an alpha band that hides some",
-            "forest_loss_region.pkl, the outline of the loss, is a pickle and never opened",
-            "an image of which only the visible or only the infrared file exists gives the bands that exist",
-        ),
-    )
+    info = INFO
 
     def configure(self) -> None:
         """Take the classes of the labels."""
@@ -159,17 +133,8 @@ class ForestNet(Dataset):
 class MForestNet(GeoBench):
     """GEO-Bench's ForestNet: one image of 332 × 332 pixels of 15 m a sample, one for each year of an event."""
 
-    info = geobench_info(
-        ForestNet.info,
-        name="m-forestnet",
-        title="GEO-Bench m-forestnet",
-        channels=FADED.channels,
-        notes=(
-            "outside the region of the loss the pixels are faded (v · 192/255 + 63), so they are not as measured",
-            "years without an image hold the composite, dated 1 January: such samples are read as undated",
-        ),
-    )
-    known_bands: ClassVar = {key: FADED[key] for key in GEOBENCH_KEYS}
+    info = geobench_info(ForestNet.info, "m-forestnet")
+    known_bands: ClassVar = dict(zip(GEOBENCH_KEYS, info.channels, strict=True))
     pixel_m = GSD_M
 
     def acquired(self, stored: StoredSample, named: datetime.date | None, date: datetime.date | None) -> AtomSet:

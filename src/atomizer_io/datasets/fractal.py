@@ -54,27 +54,7 @@ class Fractal(PointDataset):
     colour: bool = False
     bands: Sequence[str] = ("NIR", "R", "G", "B")
 
-    info = Info(
-        name="fractal",
-        title="FRACTAL",
-        task="segmentation",
-        classes=("other", "ground", "vegetation", "building", "water", "bridge", "permanent structure"),
-        codes=(1, 2, 5, 6, 9, 17, 64),
-        channels=(*HEIGHT_CHANNELS["ground"], *BANDS),
-        extent_m=PATCH_M,
-        layout=(
-            "data/{train,val,test}/**/<SPLIT>-<XXXX>_<YYYY>-<NNNNNNNNN>.laz\n"
-            "images/**/<SPLIT>-<XXXX>_<YYYY>-<NNNNNNNNN>.tif, optional: the files of FRACTAL-IRGB"
-        ),
-        source="https://huggingface.co/datasets/IGNF/FRACTAL and IGNF/FRACTAL-IRGB, etalab-2.0",
-        notes=(
-            "unzip the archives where they are; they may be numbered differently for points and for images",
-            "noise (65) is left out: it is neither an atom nor a query",
-            "colours of later returns are absent: an image shows the first surface",
-            "an image without coordinate system is laid over the cell of the 50 m grid that its points are in",
-            "statistics of the colours are those of FLAIR, another dataset of the same images",
-        ),
-    )
+    info = Info.of("fractal", channels=(*HEIGHT_CHANNELS["ground"], *BANDS))
 
     def configure(self) -> None:
         """Take the channels of the bands."""

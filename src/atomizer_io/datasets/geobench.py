@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -55,16 +55,7 @@ class GeoBench(Dataset):
     classes: int | Sequence[str] | None = None
     gsd_m: float | None = None
 
-    info = Info(
-        name="geobench",
-        title="a GEO-Bench v1 dataset",
-        task="segmentation",  # that, classes, channels and extent are those of the folder once it is open
-        channels=(),
-        extent_m=256.0,
-        layout=LAYOUT,
-        source=SOURCE,
-        notes=("the bands of m-eurosat and m-brick-kiln, which are stored under wrong names, are put right",),
-    )
+    info = Info.of("geobench", layout=LAYOUT, source=SOURCE)
     known_bands: ClassVar[Mapping[str, Channel]] = {}  # name in the file without its date; others are left out
     labels = Labels(classes=0)  # by default as many classes as the dataset has
     pixel_m = 0.0
@@ -161,11 +152,11 @@ class GeoBench(Dataset):
         raise causes[0]
 
 
-def geobench_info(published: Info, **changes: Any) -> Info:
-    """Return the description of GEO-Bench's copy of a dataset."""
-    folder = f"{published.task}_v1.0/{changes['name']}"
-    fixed = {"layout": LAYOUT, "source": f"{SOURCE} ({folder})", "splits": tuple(OFFICIAL), "temporal": False}
-    return replace(published, **{**fixed, **changes})
+def geobench_info(published: Info, name: str) -> Info:
+    """Return the description of GEO-Bench's copy of a dataset; its channels may have statistics of their own."""
+    source = f"{SOURCE} ({published.task}_v1.0/{name})"
+    own = Info.of(name, task=published.task, extent_m=published.extent_m, layout=LAYOUT, source=source)
+    return replace(own, classes=published.classes, channels=own.channels or published.channels)
 
 
 def true_bands(dataset: str) -> dict[str, str]:

@@ -68,26 +68,7 @@ class GeoTiffFolder(Dataset):
     allow_vrt: bool = False
 
     free_splits = True
-    info = Info(
-        name="geotiff-folder",
-        title="Folder of GeoTIFFs",
-        task="segmentation",
-        channels=(),
-        extent_m=0.0,
-        splits=("train", "val", "test", "all"),
-        layout=(
-            "image/<name>.tif, or image_<sensor>/<name>.tif for several rasters a sample\n"
-            "mask/<name>.tif or mask/<name>_<anything>.tif, or labels.csv (image,label)\n"
-            "splits: <split>/image/ and <split>/mask/, or <split>.txt or splits/<split>.txt with a name a line\n"
-            "dates.csv (image,date), if the dates are not in the names\n"
-            "<name>.bands.yaml beside an image, or image_<sensor>.bands.yaml beside a folder, if files lack band names"
-        ),
-        notes=(
-            "statistics are those of the sensor's catalogue entry, which hold for its usual unit; for files in another "
-            "unit, or a sensor of your own, measure them: atomizer data stats",
-            "all rasters of a sample must be in one coordinate system",
-        ),
-    )
+    info = Info.of("geotiff-folder")
 
     def configure(self) -> None:
         """Take the classes, the task and the splits that the folder has."""

@@ -17,12 +17,12 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.sensors import AERIAL
 from atomizer_io.datasets.spatial_folds import blocks_of
 from atomizer_io.io.crs import Box, LocalFrame, box_of, outline
-from atomizer_io.io.overlays import Overlay, alike, frame_of
+from atomizer_io.io.overlays import Overlay, frame_of
 from atomizer_io.io.point_atoms import Heights, height_channels
 from atomizer_io.io.point_clouds import point_cloud_header
 from atomizer_io.io.point_scene import PointScene
 from atomizer_io.io.point_windows import TileWindow, find_windows, read_window
-from atomizer_io.io.raster_sources import RasterSource, overlap
+from atomizer_io.io.raster_sources import RasterSource, alike, overlap
 from atomizer_io.io.tile_cache import TileCache
 from atomizer_io.io.vector_labels import mover
 
@@ -106,6 +106,8 @@ class RasterScenes:
             first, last = np.searchsorted(xy[order, 0], (west, east), side="left")
             near = order[first : max(first, last) + 1]
             near = near[free[near] & (xy[near, 1] >= south) & (xy[near, 1] <= north)]
+            if not len(near):
+                continue
             own = mover(self.crs, source.crs)(xy[near])
             low_x, low_y, high_x, high_y = source.bounds
             inside = (own[:, 0] >= low_x) & (own[:, 0] < high_x) & (own[:, 1] > low_y) & (own[:, 1] <= high_y)

@@ -28,7 +28,7 @@ from atomizer_io.io.vector_files import SUFFIXES as VECTORS
 from atomizer_io.io.vector_labels import LabelColumns, VectorLabels, read_labels
 from atomizer_io.io.vector_sampling import Sampling, metres_at
 
-USUAL = ("train", "val", "test")
+TABLES = (".csv", ".tsv", ".json")  # which may hold anything
 FEW = 10  # features of a class
 SAME_M = 0.01  # positions that are nearer are one
 MOST_REPORTED = 5  # features that a warning names
@@ -87,22 +87,7 @@ class Labelled(Dataset):
     cache: str | Path | bool = True
 
     free_splits = True
-    info = Info(
-        name="labels",
-        title="Images with labels in a vector file",
-        task="segmentation",
-        channels=(),
-        extent_m=0.0,
-        splits=(*USUAL, "all"),
-        layout=(
-            "*.tif, image/*.tif, image_<sensor>/*.tif for several sensors, or *.laz\n"
-            "one .gpkg, .geojson, .fgb, .shp, .parquet or .csv with the labels"
-        ),
-        notes=(
-            "without a column of splits, blocks of block_m are dealt to folds (spatial cross-validation)",
-            "scores count all positions alike; weights are those of the loss in training",
-        ),
-    )
+    info = Info.of("labels")
 
     def configure(self) -> None:
         """Open the images and read the labels, which name the classes and the splits."""
@@ -125,7 +110,10 @@ class Labelled(Dataset):
             broken.append(Skipped(str(path), f"{self.vector.more_skipped} more features cannot be used"))
         self.skipped = broken
         if not len(self.vector):
-            raise DataError(path, f"has no feature with a label in column {self.vector.column!r}")
+            cause = f"has no feature with a label in column {self.vector.column!r} that can be used"
+            if self.vector.narrow:
+                cause += f"; {len(self.vector.narrow)} are narrower than twice the margin (margin_m=...)"
+            raise DataError(path, cause)
         own = (SPLIT_NAMES.get(name.casefold(), name.casefold()) for name in self.vector.splits)
         self.info = replace(
             self.info,
@@ -172,6 +160,8 @@ class Labelled(Dataset):
             path = self.root / Path(self.labels).expanduser()
             return path if path.exists() or not Path(self.labels).exists() else Path(self.labels)
         files = [path for path in sorted(self.root.iterdir()) if path.suffix.casefold() in VECTORS and path.is_file()]
+        certain = [path for path in files if path.suffix.casefold() not in TABLES]
+        files = certain if len(certain) == 1 else files
         if len(files) != 1:
             names = listed(path.name for path in files) or "none"
             raise ConfigError(f"{self.root}: name the file of the labels (labels=...): it has {names}")
@@ -260,6 +250,9 @@ class Labelled(Dataset):
                 vector.unlabelled
             )
             notes += [f"values that are not among the classes: {listed(left_out)}"] * bool(vector.left_out)
+            if vector.narrow:
+                notes.append(f"narrower than twice the margin of {self.sampling().margin_m:g} m, and left out: ")
+                notes[-1] += features(np.array(vector.narrow))
             if self.split_column is not None and (none := vector.feature[vector.split < 0]).size:
                 notes.append(f"no split in column {self.split_column!r}: {features(none)}")
             if self.split_column is None and self.block_m is None and self.split != "all":

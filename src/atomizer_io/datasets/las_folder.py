@@ -72,22 +72,7 @@ class LasFolder(TileDataset):
     unit: str = "m"
 
     free_splits = True
-    info = Info(
-        name="las-folder",
-        title="A folder of point clouds",
-        task="segmentation",
-        channels=(*HEIGHT_CHANNELS["ground"], *AERIAL.channels),
-        extent_m=50.0,
-        splits=("train", "val", "test", "all"),
-        layout=(
-            "{train,val,test}/*.laz, or *.laz with {train,val,test}.txt, or *.laz; also .las and .ply\n"
-            "images/*.tif, or images_<sensor>/*.tif for several sensors: optional, found by where they lie"
-        ),
-        notes=(
-            "files without coordinate system are taken to be in metres, unless crs=EPSG:... names it",
-            "noise (7, 18, and 65, 66 of IGN) never sets the ground or the height that others are measured from",
-        ),
-    )
+    info = Info.of("las-folder", channels=(*HEIGHT_CHANNELS["ground"], *AERIAL.channels))
 
     def configure(self) -> None:
         """Take the classes or the rasters of the target, and look for images."""

@@ -38,24 +38,7 @@ class Mnist(Dataset):
     holdout: int = 0
     pool: int = 1
 
-    info = Info(
-        name="mnist",
-        title="MNIST",
-        task="classification",
-        classes=tuple("0123456789"),
-        channels=GRAYSCALE.channels,
-        extent_m=28.0,
-        layout=(
-            "{train,t10k}-images-idx3-ubyte[.gz]\n"
-            "{train,t10k}-labels-idx1-ubyte[.gz]\n"
-            "also in MNIST/raw or raw, also with a dot before idx"
-        ),
-        source="http://yann.lecun.com/exdb/mnist",
-        notes=(
-            "official splits are train (60 000) and test (10 000); for a split val pass holdout=5000 to train and val",
-            "sparsify removes dark pixels as in the paper (MNIST Sparsification Protocol)",
-        ),
-    )
+    info = Info.of("mnist", channels=GRAYSCALE.channels)
 
     def configure(self) -> None:
         """Refuse numbers below those that make sense."""

@@ -35,16 +35,7 @@ class OtbPatches(Dataset):
     gsd_m: float
 
     free_splits = True
-    info = Info(
-        name="otb-patches",
-        title="Stacked patches",
-        task="classification",
-        channels=(),
-        extent_m=0.0,
-        splits=tuple(SPLIT_AT),
-        layout="<images>.tif: patches of width × width pixels below each other\n<labels>.tif: one pixel a patch",
-        source="your own files; see the patch extraction of Orfeo ToolBox (otbtf)",
-    )
+    info = Info.of("otb-patches")
 
     def configure(self) -> None:
         """Take the classes and the channels of the bands."""

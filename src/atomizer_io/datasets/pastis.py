@@ -6,6 +6,7 @@ import datetime
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,32 +58,7 @@ class PastisR(Dataset):
     dates: int | None = None
     folds: Sequence[int] | None = None
 
-    info = Info(
-        name="pastis-r",
-        title="PASTIS-R",
-        task="segmentation",
-        classes=(
-            *("background", "meadow", "soft winter wheat", "corn", "winter barley", "winter rapeseed"),
-            *("spring barley", "sunflower", "grapevine", "beet", "winter triticale", "winter durum wheat"),
-            *("fruits, vegetables, flowers", "potatoes", "leguminous fodder", "soybeans", "orchard"),
-            *("mixed cereal", "sorghum"),
-        ),
-        channels=tuple(dict.fromkeys(channel for channels in CHANNELS.values() for channel in channels)),
-        extent_m=1280.0,
-        temporal=True,
-        layout=(
-            "metadata.geojson\n"
-            "DATA_{S2,S1A,S1D}/{S2,S1A,S1D}_<patch>.npy (PASTIS has only S2)\n"
-            "ANNOTATIONS/TARGET_<patch>.npy"
-        ),
-        source="https://github.com/VSainteuf/pastis-benchmark (Zenodo 5735646)",
-        notes=(
-            "train is folds 1-3, val 4, test 5; for the official five-fold cross-validation pass folds=",
-            "label 19 (void) is ignored; -10000 in Sentinel-2 and NaN in Sentinel-1 are absent",
-            "patches whose outline in Lambert-93 is not a square of 1280 m, north up, come without a CRS: the images "
-            "are in UTM, and tiles far from 3° E are turned against Lambert-93",
-        ),
-    )
+    info = Info.of("pastis-r", channels=tuple(dict.fromkeys(chain(*CHANNELS.values()))))
 
     def configure(self) -> None:
         """Refuse empty lists and folds that there are not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from atomizer_io.data.acquisition import Acquisition
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Meta, Sample
-from atomizer_io.data.sensors import SENTINEL1, SENTINEL2, Sensor
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.errors import DataError
 from atomizer_io.io.tables import checksum, read_array
@@ -25,31 +25,11 @@ FOLDER = "algae_blooms"
 SERIES, MONTH, LATLON, TEST, TARGET = "s1_s2_era5_srtm", "month", "latlon", "is_test", "target"
 GSD_M = 10.0
 ORIGIN = torch.zeros(1, 2, dtype=torch.float64)  # the point in its own frame, shared by all acquisitions
-ERA5_M, SRTM_M = 27_830.0, 30.0  # a quarter of a degree, one arc second
 COLUMNS = 18
 CELL_DEG = 1.0  # points in one cell are in one split
 VAL_SHARE = 4  # one cell in four validates
-# Mean, std: the 582 series of split train.
-RADAR = SENTINEL1.subset("VV", "VH").with_statistics(mean=[-17.1253, -25.9745], std=[4.25297, 5.50567]).channels
-OPTICAL = (
-    *SENTINEL2.subset("B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B09", "B11", "B12")
-    .with_statistics(
-        mean=[1767.13, 1624.81, 1599.55, 1665.20, 1759.76, 1871.77, 1801.23, 1911.55, 774.147, 1433.81, 1110.81],
-        std=[1488.14, 1412.76, 1578.09, 1595.66, 1674.83, 1729.89, 1665.24, 1767.00, 921.793, 1180.41, 969.586],
-    )
-    .channels,
-    Channel("sentinel2", "NDVI", gsd_m=GSD_M, mean=-0.00680537, std=0.216163),
-)
-WEATHER = (
-    Sensor.define("era5", gsd_m=ERA5_M, bands={"temperature_2m": None, "total_precipitation": None})
-    .with_statistics(mean=[285.315, 0.00252502], std=[9.99717, 0.00173561])
-    .channels
-)
-TERRAIN = (
-    Sensor.define("srtm", gsd_m=SRTM_M, bands={"elevation": None, "slope": None})
-    .with_statistics(mean=[425.706, 3.42516], std=[188.732, 3.62827])
-    .channels
-)
+INFO = Info.of("presto-series")
+RADAR, OPTICAL, WEATHER, TERRAIN = (tuple(own) for _, own in groupby(INFO.channels, lambda channel: channel.sensor))
 # which columns of the array each sensor has
 COLUMNS_OF = {RADAR: [0, 1], OPTICAL: [*range(2, 13), 17], WEATHER: [13, 14], TERRAIN: [15, 16]}
 
@@ -62,28 +42,7 @@ class PrestoSeries(Dataset):
     quarter of the cells of one degree of the rest.
     """
 
-    info = Info(
-        name="presto-series",
-        title="Algal blooms of Presto's evaluation data",
-        task="regression",
-        target_name="bloom severity",
-        channels=(*RADAR, *OPTICAL, *WEATHER, *TERRAIN),
-        extent_m=GSD_M,
-        temporal=True,
-        layout=(
-            f"{FOLDER}/{SERIES}.npy (points, months, {COLUMNS})\n{FOLDER}/{{{MONTH},{LATLON},{TEST},{TARGET}}}.npy"
-        ),
-        source="https://github.com/nasaharvest/presto (MIT)",
-        notes=(
-            "severity is a number from 1 to 5, one for the whole series",
-            "a month is one time step on its 15th; the year is not published, so days run on past 365",
-            "val has the training points in cells of one degree whose CRC-32 (of 'latitude_longitude', rounded down) "
-            "is divisible by 4: points lie close together, and a split at random would leak",
-            "the files mark nothing as absent; NaN, and 0 in a band of Sentinel-2, would be. Months without a "
-            "Sentinel-1 image repeat the values of another month",
-            "what the files call NDVI is (B07 - B03) / (B07 + B03)",
-        ),
-    )
+    info = INFO
 
     def find(self) -> list[int]:
         """Return the numbers of the series of the split."""

@@ -35,25 +35,7 @@ class Sen1Floods11(Dataset):
 
     chips: Sequence[str] | None = None
 
-    info = Info(
-        name="sen1floods11",
-        title="Sen1Floods11 (hand-labelled)",
-        task="segmentation",
-        classes=("dry", "water"),
-        channels=(*RADAR, *OPTICAL),
-        extent_m=5120.0,
-        splits=tuple(OFFICIAL),
-        layout=(
-            "v1.1/data/flood_events/HandLabeled/{S1Hand,S2Hand,LabelHand}/<Event>_<id>_{S1Hand,S2Hand,LabelHand}.tif\n"
-            "v1.1/splits/flood_handlabeled/flood_{train,valid,test,bolivia}_data.csv\n"
-            "v1.1/Sen1Floods11_Metadata.geojson"
-        ),
-        source="https://github.com/cloudtostreet/Sen1Floods11",
-        notes=(
-            "bolivia is the held-out event; pixels are in degrees, so narrower than high away from the equator",
-            "nodata (NaN in Sentinel-1, 0 in Sentinel-2) is absent, label -1 ignored",
-        ),
-    )
+    info = Info.of("sen1floods11", channels=(*RADAR, *OPTICAL))
 
     def find(self) -> list[str]:
         """Return the names of the chips, from the official csv or a list of names."""

@@ -57,33 +57,7 @@ class XView2(Dataset):
     unclassified: int | None = None
     protocol: Literal["official", "pangaea"] = "official"
 
-    info = Info(
-        name="xview2",
-        title="xView2 (xBD)",
-        task="segmentation",
-        classes=("background", "no damage", "minor damage", "major damage", "destroyed"),
-        channels=CHANNELS,
-        extent_m=256.0,
-        splits=("train", "tier3", "test", "hold"),
-        temporal=True,
-        layout=(
-            "{train,tier3,test,hold}/images/<disaster>_<8 digits>_{pre,post}_disaster.png\n"
-            "{train,tier3,test,hold}/labels/<disaster>_<8 digits>_{pre,post}_disaster.json\n"
-            "{train,test,hold}/targets/<disaster>_<8 digits>_post_disaster_target.png (or labels/)"
-        ),
-        source="https://xview2.org (CC-BY-NC-SA-4.0)",
-        notes=(
-            "there is no official val; protocol='pangaea' takes it from train and tier3, as PANGAEA-bench does: the "
-            "tenth of each disaster whose names have the lowest checksums (PANGAEA-bench draws its tenth by a seeded "
-            "shuffle of scikit-learn, so the images differ)",
-            "un-classified buildings are ignored; unclassified=1 counts them as undamaged, as others do; in the PNG "
-            "targets they cannot be distinguished",
-            "of overlapping buildings, the later in the file is on top",
-            "black pixels (0, 0, 0) are absent: the border of the scene",
-            "pixel sizes are fitted to the coordinates of the buildings; without any, the sensor's own resolution is "
-            "taken, which may differ from that of the image by a third",
-        ),
-    )
+    info = Info.of("xview2", channels=CHANNELS)
 
     def configure(self) -> None:
         """Take the splits of the protocol."""

@@ -118,18 +118,15 @@ class Calibration:
     def save(self, folder: str | Path) -> None:
         """Store the calibration in the folder of its model, in place of one with the same key."""
         with alone(Path(folder)):  # others may calibrate the same model, and theirs are to stay
-            self._save(folder)
-
-    def _save(self, folder: str | Path) -> None:
-        try:
-            others = [c for c in load_all(folder) if c.key != self.key and c.model == self.model]
-        except ConfigError:  # those of another version are of no use any more
-            others = []
-        rows = []
-        for c in sorted([*others, self], key=lambda c: c.key):
-            curve = [{**_row(step), "point": plain(step.point)} for step in c.curve]
-            rows.append({**_row(c), "point": plain(c.point), "curve": curve, "kept": dict(c.kept)})
-        _write(Path(folder) / CALIBRATION, rows)
+            try:
+                others = [c for c in load_all(folder) if c.key != self.key and c.model == self.model]
+            except ConfigError:  # those of another version are of no use any more
+                others = []
+            rows = []
+            for c in sorted([*others, self], key=lambda c: c.key):
+                curve = [{**_row(step), "point": plain(step.point)} for step in c.curve]
+                rows.append({**_row(c), "point": plain(c.point), "curve": curve, "kept": dict(c.kept)})
+            _write(Path(folder) / CALIBRATION, rows)
 
 
 def seal_again(folder: str | Path) -> None:

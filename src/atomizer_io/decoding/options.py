@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -66,17 +65,13 @@ class Decoding:
             "--max-points": self.cost.max_points,
         }
 
-    def plain(self) -> Mapping[str, Any]:
-        """Return all that a prediction depends on as plain values."""
-        return asdict(self)
-
     def checked(self, model: Model, folder: Path | None) -> Decoding:
         """Refuse a model that cannot be decoded like this; look up the calibration in its folder that alpha needs.
 
         ``folder`` is None for a model in memory, which has none.
         """
         called = "alpha" if self.strategy == CALIBRATED else f"decode {self.strategy}"
-        cheaper = not self.dense or self.alpha is not None
+        cheaper = self.strategy != DENSE or self.alpha is not None
         if cheaper and not model.capabilities.anywhere:
             also = " and alpha" if self.alpha is not None and called != "alpha" else ""
             raise ConfigError(

@@ -37,6 +37,7 @@ from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.base import Cost, Model
 from atomizer_io.models.sites import Floats, colocated_sites
 
+NO_LATENTS = "this model has no latents, by which positions could be chosen: use dense decoding"
 ENCODING = ("encoder", "processor", "temporal")  # the stages before positions are decoded
 
 
@@ -99,12 +100,8 @@ class Predictor(ABC):
     """
 
     def __init__(self, shape: tuple[int, ...], outputs: int, classes: bool) -> None:
-        self.shape, self.classes = shape, classes
-        self.reset(outputs)
-
-    def reset(self, outputs: int) -> None:
-        """Forget all outputs, of which each position has so many."""
-        count = torch.Size(self.shape).numel()
+        """Begin without any outputs, of which each position has so many."""
+        self.shape, self.classes, count = shape, classes, torch.Size(shape).numel()
         self.outputs_MC = torch.zeros(count, outputs)
         self.queried_M = torch.zeros(count, dtype=torch.bool)
         self.sketches: dict[int, tuple[Tensor, Tensor]] = {}
@@ -120,12 +117,12 @@ class Predictor(ABC):
     @property
     def zone_M(self) -> Tensor:
         """The number of the nearest latent of each position, for a model that has latents."""
-        raise QueryError("this model has no latents, by which positions could be chosen: use dense decoding")
+        raise QueryError(NO_LATENTS)
 
     @property
     def observed_MF(self) -> Tensor:
         """Each position and what was observed there, NaN where nothing was, for a model that has latents."""
-        raise QueryError("this model has no latents, by which positions could be chosen: use dense decoding")
+        raise QueryError(NO_LATENTS)
 
     def query(self, indices: Tensor) -> None:
         """Decode the positions of these indices, except those that are known already."""
@@ -229,7 +226,7 @@ class ScenePredictor(Predictor):
         _ = self.seen, self.encoding_flops  # computed once for all
         twin = copy.copy(self)
         twin.neighbors = neighbors
-        twin.reset(self.outputs_MC.shape[1])
+        Predictor.__init__(twin, self.shape, self.outputs_MC.shape[1], self.classes)
         return twin
 
     @functools.cached_property
@@ -239,13 +236,8 @@ class ScenePredictor(Predictor):
 
     @functools.cached_property
     def seen(self) -> tuple[Tensor, tuple[int, ...] | None]:
-        """The sites that each position sees, and the acquisition of each column; None: one column each."""
+        """The sites (M, A) that each position sees, −1 for none, and the acquisition of each column; None: one each."""
         return seen_sites(self.local_M2, self.atoms, self.geometry, self.named, self.footprint_m)
-
-    @property
-    def sites_MA(self) -> Tensor:
-        """The sites that each position sees, −1 for none: one column for each acquisition, or several."""
-        return self.seen[0]
 
     @torch.no_grad()
     def decode(self, indices: Tensor) -> Tensor:
@@ -253,7 +245,8 @@ class ScenePredictor(Predictor):
         check_count("neighbors", self.neighbors)
         where = near_latents(self.local_M2[indices.numpy()], self.geometry, self.neighbors)
         if self.model.config.observation_conditioning:
-            where = replace(where, sites_MA=self.sites_MA[indices], owners=self.seen[1])
+            sites_MA, owners = self.seen
+            where = replace(where, sites_MA=sites_MA[indices], owners=owners)
         return probabilities(self.model.decode(self.latents, [where])[0], self.classes)
 
     def flops(self, decoded: int) -> float:
@@ -276,13 +269,14 @@ class ScenePredictor(Predictor):
     def observed_MF(self) -> Tensor:
         """Positions, and values and site fields of all acquisitions at the sites seen there, their mean."""
         columns = [torch.from_numpy(self.local_M2).float()]
-        owners = torch.tensor(range(len(self.atoms)) if self.seen[1] is None else self.seen[1])
+        sites_MA, numbers = self.seen
+        owners = torch.tensor(range(len(self.atoms)) if numbers is None else numbers)
         for number, acquisition in enumerate(self.atoms):
             fields_PF = [field[:, None] for field in acquisition.site_fields.values()]
             values_PF = torch.cat([acquisition.observed(), *fields_PF], dim=1).cpu()
             seen = [
                 torch.where((site_M >= 0)[:, None], values_PF[site_M], torch.nan)
-                for site_M in self.sites_MA[:, owners == number].T
+                for site_M in sites_MA[:, owners == number].T
             ]
             columns.append(seen[0] if len(seen) == 1 else torch.stack(seen).nanmean(dim=0))
         return torch.cat(columns, dim=1).float()
@@ -290,7 +284,7 @@ class ScenePredictor(Predictor):
     @property
     def seen_M(self) -> NDArray[np.bool_]:
         """Whether anything was observed at each position."""
-        return np.asarray((self.sites_MA >= 0).any(dim=1).numpy())
+        return np.asarray((self.seen[0] >= 0).any(dim=1).numpy())
 
     @torch.no_grad()
     def attention(self, channels: Sequence[tuple[str, str]]) -> NDArray[np.float32]:

@@ -118,10 +118,10 @@ def steps_of(best: Candidate | None, fallback: Candidate | None, task: Task) -> 
         rules = (1.0,) if best.point.strategy == DENSE else STRICTNESS
         steps += [with_rule(best.point, strictness, task.precision) for strictness in rules]
         if fallback is not None and best.point.cost != own.cost:
-            careful = fallback.first_below(task.alpha / 10)
+            careful = fallback.first(task.alpha / 10)
             if careful is not None:
-                careful_rules = [s for s in STRICTNESS if s >= careful]
-                steps += [with_rule(fallback.point, strictness, task.precision) for strictness in careful_rules]
+                rules = tuple(strictness for strictness in STRICTNESS if strictness >= fallback.rules[careful])
+                steps += [with_rule(fallback.point, strictness, task.precision) for strictness in rules]
     return [*(step for step in steps if step != own), own]
 
 

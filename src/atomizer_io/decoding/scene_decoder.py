@@ -185,10 +185,8 @@ class SavedModel:
         ``attention`` lists the channels, by (sensor, name), whose attention is wanted; for the other options see
         :meth:`SceneDecoder.predictor`.
         """
-        decoder = _scene_decoder(self.folder, _stamp(self.folder))
-        predictor = decoder.predictor(
-            atoms, where, cost=self.decoding.cost, seed=seed, sites=sites, footprint_m=footprint_m
-        )
+        how: dict[str, Any] = {"cost": self.decoding.cost, "seed": seed, "sites": sites, "footprint_m": footprint_m}
+        predictor = scene_decoder(self.folder).predictor(atoms, where, **how)
         prediction = self.decoding.decode(predictor)
         values_MC = prediction.outputs.reshape(len(predictor.positions_M2), -1).numpy()
         shares_MK = predictor.attention(attention) if attention and isinstance(predictor, ScenePredictor) else None
@@ -197,21 +195,15 @@ class SavedModel:
 
 def loaded(folder: str) -> Model:
     """Return the model of a folder, read once per process as long as its file does not change."""
-    return _loaded(folder, _stamp(folder))
+    return scene_decoder(folder).model
 
 
-@functools.lru_cache(maxsize=2)
-def _loaded(folder: str, stamp: int) -> Model:
-    model: Model = load_model(folder).eval()
-    return model
+def scene_decoder(folder: str) -> SceneDecoder:
+    """Return what decodes with the model of a folder; where weights come from elsewhere, they do not change."""
+    weights = Path(folder) / WEIGHTS
+    return _scene_decoder(folder, weights.stat().st_mtime_ns if weights.exists() else 0)
 
 
 @functools.lru_cache(maxsize=2)
 def _scene_decoder(folder: str, stamp: int) -> SceneDecoder:
-    return SceneDecoder(_loaded(folder, stamp))
-
-
-def _stamp(folder: str) -> int:
-    """Return when the weights were written; 0 where they come from elsewhere."""
-    weights = Path(folder) / WEIGHTS
-    return weights.stat().st_mtime_ns if weights.exists() else 0
+    return SceneDecoder(load_model(folder).eval())

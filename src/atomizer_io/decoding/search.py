@@ -171,22 +171,22 @@ class Candidate:
         error = np.std(of_scenes, axis=0) / max(1, len(of_scenes) - 1) ** 0.5
         return np.asarray(np.mean(of_scenes, axis=0) + errors * error)
 
+    def first(self, most: float, errors: int = 2) -> int | None:
+        """Return the number of the least strict rule with at most this loss; None where there is none."""
+        kept = np.flatnonzero(self.risk(errors) <= most)
+        return int(kept[0]) if len(kept) else None
+
     def cheapest(self, most: float, errors: int = 2) -> float:
         """Return the FLOPs at the least strict rule with at most this loss; infinity where there is none."""
-        kept = np.flatnonzero(self.risk(errors) <= most)
-        return float(np.stack(self.flops).mean(axis=0)[kept[0]]) if len(kept) else math.inf
+        first = self.first(most, errors)
+        return math.inf if first is None else float(np.stack(self.flops).mean(axis=0)[first])
 
     def at(self, point: OperatingPoint, most: float) -> Candidate:
         """Return the same at the cost of another point, not tried yet, with rules about as strict as it needs here."""
-        kept = np.flatnonzero(self.risk() <= most)
-        first = int(kept[0]) if len(kept) else len(self.rules) - 1
+        kept = self.first(most)
+        first = len(self.rules) - 1 if kept is None else kept
         here = replace(point, strategy=self.point.strategy, settings=self.point.settings)
         return Candidate(here, self.rules[max(0, first - LOOSER) : first + STRICTER])
-
-    def first_below(self, most: float) -> float | None:
-        """Return the least strict rule with at most this loss."""
-        kept = np.flatnonzero(self.risk() <= most)
-        return self.rules[kept[0]] if len(kept) else None
 
 
 class Search:

@@ -97,12 +97,11 @@ def quadtree(
         probes_Rk = torch.from_numpy(row_Rk * width + column_Rk)
         predictor.query(probes_Rk.flatten())
         agreed_R = predictor.agree(probes_Rk, margin, tolerance).numpy()
-        region_ij = np.zeros(open_ij.shape, dtype=np.int64)
-        region_ij[i, j] = np.arange(len(i))
-        done_ij = np.zeros_like(open_ij)
-        done_ij[i, j] = agreed_R
+        region_ij, done_ij = np.zeros(open_ij.shape, dtype=np.int64), np.zeros_like(open_ij)
+        region_ij[i, j], done_ij[i, j] = np.arange(len(i)), agreed_R
         if agreed_R.any():
-            marked_M, region_M = (torch.from_numpy(_of_pixels(a, rows, columns)) for a in (done_ij, region_ij))
+            of_pixels = (a.repeat(np.diff(rows), axis=0).repeat(np.diff(columns), axis=1) for a in (done_ij, region_ij))
+            marked_M, region_M = (torch.from_numpy(a.reshape(-1)) for a in of_pixels)
             predictor.fill(marked_M, region_M, probes_Rk)
         finer_rows, row_parents = halved(rows)
         finer_columns, column_parents = halved(columns)
@@ -135,11 +134,6 @@ def _inside(cuts: Ints, part: Ints, axis: int, count: int) -> Ints:
     """Return the rows (or columns) (R, k) of the probes of these parts."""
     first, last = cuts[part][:, None], cuts[part + 1][:, None]
     return np.asarray(np.minimum(first + (PROBES[:count, axis] * (last - first)).astype(np.int64), last - 1))
-
-
-def _of_pixels(of_regions: NDArray[Any], rows: Ints, columns: Ints) -> NDArray[Any]:
-    """Return a value per region as one per pixel, in one row."""
-    return of_regions.repeat(np.diff(rows), axis=0).repeat(np.diff(columns), axis=1).reshape(-1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ import hashlib
 import json
 import os
 import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.task_spec import TaskSpec
@@ -92,7 +91,7 @@ def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datet
         input=_inputs(model),
         output=[_output(task_spec)],
         framework="ONNX" if written.format == "onnx" else "PyTorch",
-        framework_version=_version(written.format),
+        framework_version=version("onnx" if written.format == "onnx" else "torch"),
         memory_size=4 * model.num_parameters,
         total_parameters=model.num_parameters,
         hyperparameters=Hyperparameters.create(**json.loads(json.dumps(model.settings()))),
@@ -102,16 +101,11 @@ def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datet
     return described
 
 
-def band_name(channel: Channel) -> str:
-    """Return the name of a band in the item, with its sensor, as two sensors may have bands of the same name."""
-    return f"{channel.sensor} {channel.name}"
-
-
 def _band(channel: Channel) -> dict[str, Any]:
     """Return a channel as a band of STAC 1.1 with the statistics of training."""
     numbers = {"mean": channel.mean, "stddev": channel.std, "minimum": channel.min, "maximum": channel.max}
     fields = {
-        "name": band_name(channel),
+        "name": f"{channel.sensor} {channel.name}",  # two sensors may have bands of the same name
         "gsd": channel.gsd_m,
         "eo:center_wavelength": channel.wavelength_um,
         "eo:full_width_half_max": channel.bandwidth_um,
@@ -124,7 +118,7 @@ def _inputs(model: AtomizerIO) -> list[ModelInput]:
     from pystac.extensions.mlm import InputStructure, ModelInput
     from pystac.extensions.raster import DataType
 
-    bands = [band_name(channel) for channel in model.task_spec.channels]
+    bands = [f"{channel.sensor} {channel.name}" for channel in model.task_spec.channels]
     described = []
     for i in inputs_of(model):
         names = ["bands" if dim == "kinds" else dim if isinstance(dim, str) else _FIXED[i.name] for dim in i.dims]
@@ -162,12 +156,3 @@ def _output(task_spec: TaskSpec) -> ModelOutput:
         ]
         or None,
     )
-
-
-def _version(format: str) -> str:
-    if format == "pt2":
-        return torch.__version__
-    import onnx
-
-    version: str = onnx.__version__
-    return version

@@ -37,7 +37,11 @@ def class_colours(names: Sequence[str], used: Sequence[Colour] = ()) -> list[Col
 
     Maps, previews and reports all take the colours of a model's classes from here.
     """
-    suitable = [[shade for shade in _suitable(name) if rgb(shade) not in used] for name in names]
+    suitable: list[list[str]] = []
+    for name in names:
+        plain = re.sub(r"[_\W]+", " ", name.casefold())
+        meant = next((shades for words, shades in WORDS if re.search(rf"\b({words})", plain)), ())
+        suitable.append([shade for shade in meant if rgb(shade) not in used])
     taken: list[str | None] = [None] * len(names)
     for choice in range(max((len(shades) for shades in suitable), default=0)):  # first choices go first
         for number, shades in enumerate(suitable):
@@ -47,21 +51,10 @@ def class_colours(names: Sequence[str], used: Sequence[Colour] = ()) -> list[Col
     return [rgb(colour or next(rest)) for colour in taken]
 
 
-def colours_by_code(codes: Sequence[int], names: Sequence[str]) -> dict[int, Colour]:
-    """Return the colour of each class code, as all products of a model have it."""
-    return dict(zip(codes, class_colours(names), strict=True))
-
-
 def rgb(text: str) -> Colour:
     """Return a colour like ``#8c5a2b`` as numbers."""
     red, green, blue = (int(text[i : i + 2], 16) / 255 for i in (1, 3, 5))
     return red, green, blue
-
-
-def _suitable(name: str) -> tuple[str, ...]:
-    """Return the shades that suit the name of a class, the best first; none for a name without meaning."""
-    plain = re.sub(r"[_\W]+", " ", name.casefold())
-    return next((shades for words, shades in WORDS if re.search(rf"\b({words})", plain)), ())
 
 
 def _free(taken: Sequence[str | None]) -> Iterator[str]:

@@ -80,7 +80,9 @@ def _save(
     FigureCanvasAgg(figure)
     axis = figure.add_axes((0.0, 0.0, 1.0, 1.0), xticks=[], yticks=[])
     axis.imshow(image, interpolation="nearest")
-    length_m = round_length(image.shape[1] * pixel_m / 3)
+    most = image.shape[1] * pixel_m / 3
+    step = 10.0 ** math.floor(math.log10(most))
+    length_m = max(times_step * step for times_step in (1, 2, 5) if times_step * step <= most * (1 + 1e-9))
     length = f"{length_m / 1000:g} km" if length_m >= 1000 else f"{length_m:g} m"
     below: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, -MARGIN / down), "pad": 0, "borderpad": 0}
     looks = {"size_vertical": 5 / times, "bbox_transform": axis.transAxes, "frameon": False}
@@ -112,9 +114,3 @@ def _plain(name: str) -> str:
     """Return a name that fits into one line."""
     short = name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
     return " ".join(printable(short).split())
-
-
-def round_length(most: float) -> float:
-    """Return the largest of 1, 2, 5, 10, 20, … (and of tenths) that is not above ``most``."""
-    step = 10.0 ** math.floor(math.log10(most))
-    return max(times * step for times in (1, 2, 5) if times * step <= most * (1 + 1e-9))

@@ -158,6 +158,16 @@ def subsample(numbers: Ints) -> Ints:
     return np.sort(np.random.default_rng(0).choice(numbers, POINTS, replace=False))
 
 
+def new_figure(width_in: float, height_in: float) -> Any:
+    """Return an empty figure that is drawn without a screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width_in, height_in), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
 def size_in(layers: int) -> tuple[float, float]:
     """Return width and height in inches of a figure with so many layers."""
     return ACROSS_IN * layers, (ABOVE_IN + BESIDE_IN + LEGEND_IN) * bool(layers)

@@ -75,10 +75,6 @@ class SamplePoints:
         anchors = (geometry.anchors_L2 + geometry.center_2).numpy()
         low, high = self.view.xyz[:, :2].min(axis=0), self.view.xyz[:, :2].max(axis=0)
         inside = ((anchors >= low) & (anchors <= high)).all(axis=1)
-        return by_cell(f"{len(anchors):,} latent cells", self._cells(geometry), anchors[inside])
-
-    def _cells(self, geometry: Geometry) -> Ints:
-        """Return the number of the cell that each point is in, −1 for none."""
         first, count = sum(geometry.sites[: self.number]), len(self.view.xyz)
         cell_P = np.full(count, -1)
         for cells in geometry.cells:
@@ -86,7 +82,7 @@ class SamplePoints:
             point_N = cells.site_N.numpy() - first
             own = (point_N >= 0) & (point_N < count)
             cell_P[point_N[own]] = owner_N[own]
-        return cell_P
+        return by_cell(f"{len(anchors):,} latent cells", cell_P, anchors[inside])
 
     def _of_points(self, of_queries: NDArray[Any], nothing: float) -> NDArray[Any]:
         """Return values of queries (M,) as values of points (P,), ``nothing`` where no query is at a point."""

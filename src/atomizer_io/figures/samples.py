@@ -19,6 +19,7 @@ from atomizer_io.datasets.dataset import Info
 from atomizer_io.errors import ConfigError
 from atomizer_io.figures import point_clouds
 from atomizer_io.figures.class_colours import class_colours
+from atomizer_io.figures.point_clouds import new_figure
 from atomizer_io.figures.sample_points import SamplePoints
 from atomizer_io.io.tables import evenly
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
@@ -33,16 +34,6 @@ MAX_PANELS = 8  # most acquisitions that are drawn
 CELL_PIXELS = 400
 MAX_CELLS = 300
 ROW_IN = 3.4  # inches of the height of a row of maps
-
-
-def new_figure(width_in: float, height_in: float) -> Any:
-    """Return an empty figure that is drawn without a screen."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width_in, height_in), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def save(sample: Sample, info: Info, path: str | Path, atoms_per_latent: int = 1000) -> Path:
@@ -62,7 +53,12 @@ def save(sample: Sample, info: Info, path: str | Path, atoms_per_latent: int = 1
     across, of_points = point_clouds.size_in(len(layers))
     inches = [size for size in (of_points, 3.6 * rows) if size]
     figure = new_figure(max(across, 3.4 * columns), sum(inches) + 0.4)
-    figure.suptitle(_title(sample, info), fontsize=10)
+    title = f"{info.title}: {sample.meta.id}, {sample.atoms.num_atoms:,} atoms"
+    if sample.queries is None:
+        label = sample.target.item()
+        known = info.classes[int(label)] if info.classes and label >= 0 else f"{label:g} {info.unit or ''}"
+        title = f"{title}, target: {known}"
+    figure.suptitle(title, fontsize=10)
     parts = list(figure.subfigures(len(inches), 1, squeeze=False, height_ratios=inches)[:, 0])
     if points is not None:
         point_clouds.draw(parts[0], points.view, layers)
@@ -120,15 +116,6 @@ def _panels(sample: Sample, info: Info, points: SamplePoints | None) -> list[Cal
     if sample.queries is not None and (points is None or points.points_M is None):
         panels.append(functools.partial(draw_target, sample=sample, info=info))
     return panels
-
-
-def _title(sample: Sample, info: Info) -> str:
-    text = f"{info.title}: {sample.meta.id}, {sample.atoms.num_atoms:,} atoms"
-    if sample.queries is not None:
-        return text
-    label = sample.target.item()
-    known = info.classes[int(label)] if info.classes and label >= 0 else f"{label:g} {info.unit or ''}"
-    return f"{text}, target: {known}"
 
 
 def draw_acquisition(axis: Any, acquisition: Acquisition) -> None:

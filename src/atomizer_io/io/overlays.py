@@ -19,7 +19,7 @@ from atomizer_io.io.dates import as_day, date_in, date_of_file
 from atomizer_io.io.point_clouds import Bounds, PointCloud, PointCloudHeader
 from atomizer_io.io.raster_folders import SUFFIX, ImageFolders
 from atomizer_io.io.raster_pixels import opened
-from atomizer_io.io.raster_sources import RasterInput, RasterSource, overlap
+from atomizer_io.io.raster_sources import RasterInput, RasterSource, alike, overlap
 
 Floats = NDArray[np.float64]
 
@@ -155,15 +155,6 @@ def inside(bounds: Bounds | None, extent: Bounds) -> Bounds:
 def seen_from(centre: tuple[float, float], bounds: Bounds) -> Box:
     """Return bounds as they lie around ``centre``."""
     return (bounds[0] - centre[0], bounds[1] - centre[1], bounds[2] - centre[0], bounds[3] - centre[1])
-
-
-def alike(source: RasterSource, crs: str | None) -> RasterSource:
-    """Return a raster with its coordinate system written as ``crs`` where that is the same one."""
-    from rasterio.crs import CRS
-
-    if source.crs is None or crs is None or source.crs == crs:
-        return source
-    return replace(source, crs=crs) if CRS.from_user_input(source.crs) == CRS.from_user_input(crs) else source
 
 
 def _needed(path: Path, crs: str | None) -> str | None:

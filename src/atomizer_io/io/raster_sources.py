@@ -294,15 +294,16 @@ def open_rasters(rasters: Sequence[Any], channels: Sequence[Channel] = ()) -> li
             bare.path,
             "has no coordinate system, but other rasters have one: pass crs=, the system that its transform is in",
         )
-    alike_sources = []
-    for source in sources:
-        if source.crs is not None and first.crs is not None and source.crs != first.crs:
-            from rasterio.crs import CRS
+    return [alike(source, first.crs) for source in sources]
 
-            if CRS.from_user_input(source.crs) == CRS.from_user_input(first.crs):
-                source = replace(source, crs=first.crs)
-        alike_sources.append(source)
-    return alike_sources
+
+def alike(source: RasterSource, crs: str | None) -> RasterSource:
+    """Return a raster with its coordinate system written as ``crs`` where that is the same one."""
+    from rasterio.crs import CRS
+
+    if source.crs is None or crs is None or source.crs == crs:
+        return source
+    return replace(source, crs=crs) if CRS.from_user_input(source.crs) == CRS.from_user_input(crs) else source
 
 
 def overlap(source: RasterSource, crs: str | None, bounds: Box) -> bool:

@@ -52,7 +52,7 @@ SHUT = {
     "CPL_VSIL_CURL_ALLOWED_EXTENSIONS": "{none}",  # nothing ends so: no file of the network is opened
     "GDAL_VRT_ENABLE_PYTHON": "NO",
 }
-BATCH = 1 << 16  # features
+BATCH = 1 << 14  # features
 PAIRS = (("x", "y", None), ("lon", "lat", "EPSG:4326"), ("longitude", "latitude", "EPSG:4326"))
 WKT_NAMES = ("wkt", "geometry", "geom", "the_geom", "wkt_geom")
 DELIMITERS = ",;\t|"
@@ -333,7 +333,8 @@ def numbers_of(column: Any) -> NDArray[np.float64]:
             column = column.cast(pyarrow.float64())
         except pyarrow.ArrowInvalid:
             return np.array([_number(text) for text in column.to_pylist()], dtype=np.float64)
-    if not (pyarrow.types.is_floating(column.type) or pyarrow.types.is_integer(column.type)):
+    kinds = (pyarrow.types.is_floating, pyarrow.types.is_integer, pyarrow.types.is_decimal)
+    if not any(of_kind(column.type) for of_kind in kinds):
         return np.full(len(column), np.nan)
     return np.asarray(column.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 

@@ -6,6 +6,7 @@ All positions are in one coordinate system, that of the images.
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,8 +54,9 @@ class VectorLabels:
     ``target`` (M,) are classes 0 … C−1 or values, ``weight`` (M,) counts in the loss, ``feature`` (M,) is the number of
     the feature in the file, ``day`` (M,) its date (NaT: none), ``split`` (M,) its index in ``splits``, −1 without one.
     ``classes`` and ``codes`` are names and numbers of the classes. ``skipped`` are features that cannot be used, by
-    number, with the cause, ``more_skipped`` counts those that are not listed; ``unlabelled`` are features
-    without a target, ``left_out`` counts the features of values that are no class.
+    number, with the cause, ``more_skipped`` counts those that are not listed; ``narrow`` (K,) are polygons with no
+    position inside their margin, ``unlabelled`` counts features without a target, ``left_out`` those of values that are
+    no class.
     """
 
     path: Path
@@ -71,6 +73,7 @@ class VectorLabels:
     codes: tuple[int, ...] = ()
     skipped: tuple[tuple[int, str], ...] = ()
     more_skipped: int = 0
+    narrow: tuple[int, ...] = ()
     unlabelled: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
 
@@ -138,6 +141,7 @@ def target_column(file: VectorFile, columns: LabelColumns) -> str:
     return rest[0]
 
 
+@functools.lru_cache(maxsize=64)
 def mover(source: str | None, target: str | None) -> Callable[[Floats], Floats]:
     """Return what converts coordinates (N, 2) from one CRS to another; what cannot be converted becomes infinite.
 
@@ -171,6 +175,7 @@ class Reader:
         self.split_names: dict[str, int] = {}
         self.skipped: list[tuple[int, str]] = []
         self.more_skipped, self.unlabelled = 0, 0
+        self.narrow: list[int] = []
         self.counts: dict[int, int] = {}  # features by index of their value
 
     def refuse(self, feature: int, cause: str) -> None:
@@ -208,8 +213,7 @@ class Reader:
         beyond = f"lies where {crs} cannot express it (are its coordinates in {source_crs}?)"
         self.keep(batch, corners.finite(len(geometry)), beyond, known)
         xy, index, share, gone = sampled(geometry, corners, known, crs, sampling)
-        for number in gone.tolist():
-            self.refuse(int(batch.ids[number]), f"is narrower than twice the margin of {sampling.margin_m:g} m")
+        self.narrow += batch.ids[gone].tolist()
         return (
             xy,
             target[index],
@@ -332,6 +336,7 @@ class Reader:
             codes,
             tuple(self.skipped),
             self.more_skipped,
+            tuple(self.narrow),
             self.unlabelled,
             left_out,
         )

@@ -118,10 +118,6 @@ def _like(layer: Any, first: Any) -> Any:
 
 def _reversed(image: Any) -> dict[Any, slice]:
     """Return the axes to reverse so that the first row lies in the north and the first column in the west."""
-    axes = ((image.rio.y_dim, 1), (image.rio.x_dim, -1))
-    return {axis: slice(None, None, -1) for axis, along in axes if axis in image.coords and _runs(image[axis], along)}
-
-
-def _runs(coordinates: Any, along: int) -> bool:
-    """Return whether coordinates rise (``along`` is 1) or fall (−1)."""
-    return len(coordinates) > 1 and bool((coordinates[-1] - coordinates[0]) * along > 0)
+    axes = {image.rio.y_dim: 1, image.rio.x_dim: -1}
+    known = {axis: image[axis] for axis in axes if axis in image.coords and len(image[axis]) > 1}
+    return {axis: slice(None, None, -1) for axis, along in known.items() if (along[-1] - along[0]) * axes[axis] > 0}

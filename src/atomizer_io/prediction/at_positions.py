@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,8 @@ from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
 from atomizer_io.prediction.position_table import PositionTable, cells_of, columns_of
 from atomizer_io.prediction.raster_scene import RasterScene, paths_of
-from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ramp_at
+from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ramp
 from atomizer_io.prediction.rasters import observed, outputs_at
-from atomizer_io.progress import progress_bar
 from atomizer_io.texts import csv_text
 
 Floats = NDArray[np.float64]
@@ -87,24 +87,20 @@ def predict_at(
             raise DataError(positions, f"has a column {doubled[0]!r} already, which the predictions need: rename it")
         pixels_M2 = pixels_of(table, scene)
         mark = hashlib.blake2b(repr(table).encode() + pixels_M2.tobytes(), digest_size=12).hexdigest()
+
+        def work() -> dict[str, Any]:
+            windows = inside(scene.layout, pixels_M2)
+            outputs_MC = compute(scene.stored(model, parts), parts, windows, pixels_M2, execution)
+            text = csv_text([(*table.header, *new), *rows_of(table, outputs_MC, scene.task_spec)])
+            (parts.folder / "positions.csv").write_text(text, encoding="utf-8")
+            decoded = parts.decoded(window.name for window in windows)
+            return {"predicted": int(np.isfinite(outputs_MC[:, 0]).sum()), "windows": len(windows), "decoded": decoded}
+
         room = 16 * len(table.rows) * (scene.task_spec.num_outputs + 1)
-        parts.begin(scene.plan(inputs={"positions": mark}), {"positions.csv": output}, needed=room)
-        done = parts.summary()
-        if done is None:
-            job = scene.stored(model, parts)
-            tasks = inside(scene.layout, pixels_M2)
-            outputs_MC = compute(job, parts, tasks, pixels_M2, execution)
-            done = {"predicted": int(np.isfinite(outputs_MC[:, 0]).sum()), "windows": len(tasks)}
-            done["decoded"] = parts.decoded(window.name for window in tasks)
-            parts.path("positions.csv").write_text(as_csv(table, new, outputs_MC, scene.task_spec), encoding="utf-8")
-            parts.publish(done)
+        done = parts.finish(scene.plan(inputs={"positions": mark}), {"positions.csv": output}, room, work)
+    spec, seconds = scene.task_spec, round(time.monotonic() - began, 2)
     return PositionsProduct(
-        output,
-        len(table.rows),
-        target=scene.task_spec.target_name,
-        unit=scene.task_spec.target_unit,
-        seconds=round(time.monotonic() - began, 2),
-        **done,
+        output, len(table.rows), target=spec.target_name, unit=spec.target_unit, seconds=seconds, **done
     )
 
 
@@ -124,12 +120,12 @@ def inside(layout: WindowLayout, pixels_M2: Floats) -> dict[RasterWindow, NDArra
     """Return the windows that contain positions, each with the indices of its positions."""
     windows: dict[RasterWindow, list[int]] = {}
     for number, (row, column) in enumerate(pixels_M2.tolist()):
-        if not (0 <= row <= layout.height and 0 <= column <= layout.width):
+        if not (0 <= row <= layout.rows.length and 0 <= column <= layout.columns.length):
             continue
-        top, left = min(int(row), layout.height - 1), min(int(column), layout.width - 1)
-        for i in layout.covering(top, top + 1):
-            for j in layout.covering_columns(left, left + 1):
-                windows.setdefault(layout.window(i, j), []).append(number)
+        top, left = min(int(row), layout.rows.length - 1), min(int(column), layout.columns.length - 1)
+        covering = layout.rows.covering((top, top + 1)), layout.columns.covering((left, left + 1))
+        for at in itertools.product(*covering):
+            windows.setdefault(layout.window(*at), []).append(number)
     return {window: np.array(windows[window]) for window in sorted(windows, key=lambda w: (w.row, w.column))}
 
 
@@ -139,6 +135,11 @@ class PositionTask:
 
     window: RasterWindow
     pixels_M2: Floats
+
+    @property
+    def name(self) -> str:
+        """The name of the file of its outputs."""
+        return self.window.name
 
 
 def predict_window(job: RasterScene, task: PositionTask) -> WindowOutputs:
@@ -158,21 +159,15 @@ def compute(
     execution: Execution,
 ) -> NDArray[np.float64]:
     """Return the outputs (M, C) at all positions: the mean of the windows of each, NaN where there is none."""
-    tasks = [
-        PositionTask(window, pixels_M2[numbers]) for window, numbers in windows.items() if window.name not in parts
-    ]
-    bar = progress_bar(len(windows), initial=len(windows) - len(tasks), unit=" windows", show=execution.progress)
-    with bar:
-        for task, outputs in execution.runner.run(functools.partial(predict_window, job), tasks):
-            parts.save(task.window.name, outputs.values, outputs.decoded)
-            bar.update()
-    total = np.zeros((len(pixels_M2), job.depth))
-    weight = np.zeros(len(pixels_M2))
+    tasks = [PositionTask(window, pixels_M2[at]) for window, at in windows.items() if window.name not in parts]
+    for _ in parts.compute(functools.partial(predict_window, job), tasks, len(windows), execution):
+        pass
+    total, weight = np.zeros((len(pixels_M2), job.task_spec.num_outputs + 1)), np.zeros(len(pixels_M2))
     for window, numbers in windows.items():
         values = parts.load(window.name)
         if values.size:
             row, column = (pixels_M2[numbers] - (window.top, window.left)).T
-            share = ramp_at(row, window.height) * ramp_at(column, window.width)
+            share = ramp(row, window.height) * ramp(column, window.width)
             total[numbers] += values * share[:, None]
             weight[numbers] += share
     total /= np.maximum(weight, 1e-12)[:, None]
@@ -180,10 +175,8 @@ def compute(
     return total[:, :-1]
 
 
-def as_csv(table: PositionTable, new: Sequence[str], outputs_MC: Floats, task_spec: TaskSpec) -> str:
-    """Return the table with its new columns as CSV text."""
-    rows = [(*table.header, *new)]
+def rows_of(table: PositionTable, outputs_MC: Floats, task_spec: TaskSpec) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of the table with their predictions, which are empty where there is none."""
+    empty = [""] * len(columns_of(task_spec))
     for row, outputs_C in zip(table.rows, outputs_MC, strict=True):
-        known = np.isfinite(outputs_C).all()
-        rows.append((*row, *(cells_of(task_spec, outputs_C) if known else [""] * len(new))))
-    return csv_text(rows)
+        yield (*row, *(cells_of(task_spec, outputs_C) if np.isfinite(outputs_C).all() else empty))

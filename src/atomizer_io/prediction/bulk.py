@@ -78,10 +78,7 @@ def predict_scenes(
     tasks: dict[str, Task] = {}
     for name, rasters in named.items():
         check_name(name)
-
-        def make(output: Path, rasters: Any = rasters, **how: Any) -> RasterProduct:
-            return predict_raster(model, rasters, output, **how)
-
+        make = functools.partial(predict_raster, model, rasters)
         tasks[name] = paths_of(rasters), Path(folder) / f"{name}.tif", make
     return _each(model, tasks, Path(folder), execution, fail_fast, report, **how)
 
@@ -111,12 +108,9 @@ def predict_point_clouds(
             raise ConfigError(
                 f"{tasks[name][0][0]} and {path} would both be written as {name}: predict them into different folders"
             )
-
-        def make(output: Path, path: Path = path, **how: Any) -> PointCloudProduct | RasterProduct:
-            if gsd_m is not None:
-                return predict_point_cloud_map(model, path, output, gsd_m=gsd_m, **how)
-            return predict_points(model, path, output, **how)
-
+        make: Callable[..., RasterProduct | PointCloudProduct] = functools.partial(predict_points, model, path)
+        if gsd_m is not None:
+            make = functools.partial(predict_point_cloud_map, model, path, gsd_m=gsd_m)
         tasks[name] = [path, *paths_of(how.get("rasters", ()))], Path(folder) / name, make
     return _each(model, tasks, Path(folder), execution, fail_fast, report, **how)
 
@@ -205,9 +199,8 @@ def _each(
     if not isinstance(model, Model):
         loaded(str(model))
     outcomes: list[Outcome] = []
-    execution = replace(execution, engine=execution.runner)
     finished = Finished(folder)
-    with keep_workers(execution.runner):
+    with keep_workers(execution.engine):
         for name, (_, output, make) in tasks.items():
             state = finished.state(output) if execution.resume and is_done(output) else None
             if state in (WHOLE, READABLE):

@@ -58,29 +58,22 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread within this context, so that sums are the same everywhere."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 class ThisProcess:
-    """Computes tasks in this process, one after the other."""
+    """Computes tasks in this process, one after the other, each on one thread: so sums are the same everywhere."""
 
     def run(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
         """Yield pairs of task and result in the order of the tasks."""
         for task in tasks:
-            with one_thread():
+            before = torch.get_num_threads()
+            torch.set_num_threads(1)
+            try:
                 result = function(task)
+            finally:
+                torch.set_num_threads(before)
             yield task, result
 
 
-def keep_workers(engine: Engine) -> contextlib.AbstractContextManager[Any]:
+def keep_workers(engine: Engine | None) -> contextlib.AbstractContextManager[Any]:
     """Keep the workers of an engine between runs within this context, so that each loads a model only once."""
     kept: contextlib.AbstractContextManager[Any] = getattr(engine, "keep_workers", contextlib.nullcontext)()
     return kept

@@ -74,25 +74,16 @@ def trace(path: Path) -> list[Any] | None:
 
 def readable(path: Path) -> bool:
     """Whether all of a map or a point cloud can be read, to its last block; its values are not judged."""
-    try:
-        return _read_points(path) if path.suffix.lower() in SUFFIXES else _read_map(path)
-    except (OSError, ValueError, RuntimeError, AtomizerError):
-        return False
-
-
-def _read_map(path: Path) -> bool:
     from rasterio.errors import RasterioError
 
     try:
+        if path.suffix.lower() in SUFFIXES:
+            with open_las(path) as points:
+                count = sum(len(chunk) for chunk in points.chunk_iterator(CHUNK))
+                return bool(count == points.header.point_count)
         with open_raster(path) as source:
             for _, window in source.block_windows(1):
                 source.read(window=window)
-    except RasterioError:
+    except (OSError, ValueError, RuntimeError, AtomizerError, RasterioError):
         return False
     return True
-
-
-def _read_points(path: Path) -> bool:
-    with open_las(path) as source:
-        count = sum(len(points) for points in source.chunk_iterator(CHUNK))
-        return bool(count == source.header.point_count)

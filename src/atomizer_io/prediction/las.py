@@ -49,6 +49,11 @@ class Record:
     owner: str
     number: int
 
+    @property
+    def end(self) -> int:
+        """The first byte after it."""
+        return self.start + self.size
+
 
 @dataclass(frozen=True, slots=True)
 class Original:
@@ -100,9 +105,21 @@ class Original:
         return int(struct.unpack_from("<H", self.head, 105)[0])
 
     @property
-    def code_byte(self) -> int:
-        """The byte of a point that holds its class: 5 bits of it in formats 0 to 5."""
-        return 16 if self.point_format >= 6 else 15
+    def header_size(self) -> int:
+        """The number of bytes of the header."""
+        return int(struct.unpack_from("<H", self.head, 94)[0])
+
+    @property
+    def gap(self) -> bytes:
+        """What lies between the records and the points."""
+        return self.head[max([record.end for record in self.records], default=self.header_size) :]
+
+    @property
+    def extra_bytes(self) -> int:
+        """How many bytes of a point come after those of its point format."""
+        import laspy
+
+        return self.record_length - int(laspy.PointFormat(self.point_format).size)
 
     def chunks(self) -> Iterator[Any]:
         """Yield the points as laspy reads them, ``CHUNK`` at a time; fewer than the header promises are an error."""
@@ -141,25 +158,27 @@ def check_output(path: Path) -> None:
 @contextmanager
 def written_like(
     original: Original, target: Path, extras: Sequence[Extra], maker: Mapping[str, str]
-) -> Iterator[Callable[[Bytes], None]]:
+) -> Iterator[Callable[[Bytes], object]]:
     """Write a LAS file, or LAZ by its suffix; the function that is yielded takes points (P, bytes), new bytes included.
 
     ``extras`` are the dimensions that are added, ``maker`` names the model that made them. Index and order of a COPC
     file are not those of the new one, so the records that describe them are left out; all others are kept.
     """
-    compress = target.suffix.lower() == ".laz"
     length = original.record_length + sum(np.dtype(kind).itemsize for _, kind, _ in extras)
     if length > MOST:
         raise DataError(original.called, f"points would have {length} bytes, more than LAS can hold")
     with target.open("wb") as file:
-        vlr = _laz(original, length) if compress else None
-        head = _head(original, extras, maker, None if vlr is None else vlr.record_data(), length)
-        file.write(head)
-        if vlr is None:
-            yield lambda raw: _write(file, raw)
+        if target.suffix.lower() != ".laz":
+            file.write(_head(original, extras, maker, None, length))
+            yield lambda raw: file.write(np.ascontiguousarray(raw).data)
         else:
             import lazrs  # type: ignore[import-untyped]
 
+            number = original.point_format
+            if number in NOT_IN_LAZ:
+                raise DataError(original.called, f"has point format {number}, which is written as .las only")
+            vlr = lazrs.LazVlr.new_for_compression(number, length - original.record_length + original.extra_bytes)
+            file.write(_head(original, extras, maker, vlr.record_data(), length))
             compressor = lazrs.LasZipCompressor(file, vlr)
             yield lambda raw: compressor.compress_many(raw.reshape(-1))
             compressor.done()
@@ -184,15 +203,6 @@ def check_extras(original: Original, names: Sequence[str]) -> None:
         there[name.casefold()] = name
 
 
-def _laz(original: Original, length: int) -> Any:
-    import lazrs
-
-    if original.point_format in NOT_IN_LAZ:
-        raise DataError(original.called, f"has point format {original.point_format}, which is written as .las only")
-    plain = original.record_length - extra_bytes(original)
-    return lazrs.LazVlr.new_for_compression(original.point_format, length - plain)
-
-
 def _head(
     original: Original, extras: Sequence[Extra], maker: Mapping[str, str], laz: bytes | None, length: int
 ) -> bytes:
@@ -210,18 +220,16 @@ def _head(
     written.append(_vlr(*MAKER, json.dumps(maker).encode(), b"model of the classes"))
     if laz is not None:
         written.append(_vlr(*LASZIP, laz, b"atomizer-io by lazrs"))
-    last = max([_end(record) for record in original.records], default=header_size(original))
-    gap = original.head[last:]
-    header = bytearray(original.head[: header_size(original)])
+    header = bytearray(original.head[: original.header_size])
     compressed = original.point_format | (0b1000_0000 if laz is not None else 0)
-    start = len(header) + sum(map(len, written)) + len(gap)
+    start = len(header) + sum(map(len, written)) + len(original.gap)
     struct.pack_into("<IIBH", header, 96, start, len(written), compressed, length)
-    return bytes(header) + b"".join(written) + gap
+    return bytes(header) + b"".join(written) + original.gap
 
 
 def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) -> bytes:
     """Describe the bytes after the standard ones of a point: as stored, then the undescribed, then the new ones."""
-    there = extra_bytes(original)
+    there = original.extra_bytes
     if not there:  # some programs leave descriptions of bytes that they took away
         stored = b""
     unknown = there - sum(described_bytes(stored[i : i + DESCRIPTION]) for i in range(0, len(stored), DESCRIPTION))
@@ -246,24 +254,8 @@ def described_bytes(description: bytes) -> int:
     return options if kind == 0 else SIZES[(kind - 1) % 10] * ((kind - 1) // 10 + 1)
 
 
-def extra_bytes(original: Original) -> int:
-    """Return how many bytes of a point come after those of its point format."""
-    import laspy
-
-    return original.record_length - int(laspy.PointFormat(original.point_format).size)
-
-
 def _vlr(owner: str, number: int, content: bytes, text: bytes) -> bytes:
     return struct.pack("<H16sHH32s", 0, owner.encode(), number, len(content), text) + content
-
-
-def header_size(original: Original) -> int:
-    """Return the number of bytes of the header."""
-    return int(struct.unpack_from("<H", original.head, 94)[0])
-
-
-def _end(record: Record) -> int:
-    return record.start + record.size
 
 
 def _records(file: BinaryIO, start: int, count: int, form: str) -> tuple[Record, ...]:
@@ -309,7 +301,3 @@ def _write_tail(original: Original, file: BinaryIO) -> None:
     if original.minor >= 4:
         file.seek(235)
         file.write(struct.pack("<QI", first if original.tail else 0, len(original.tail)))
-
-
-def _write(file: BinaryIO, raw: Bytes) -> None:
-    file.write(np.ascontiguousarray(raw).data)

@@ -21,19 +21,16 @@ from atomizer_io.io.point_store import PointStore
 from atomizer_io.prediction.las import (
     DESCRIPTION,
     EXTRA,
-    Bytes,
     Extra,
     Original,
     Record,
     check_extras,
     described_bytes,
-    extra_bytes,
-    header_size,
     written_like,
 )
 from atomizer_io.prediction.options import Execution, PointCloudClasses
 from atomizer_io.prediction.parts_folder import PartsFolder
-from atomizer_io.prediction.point_predictions import PREDICTIONS
+from atomizer_io.prediction.point_windows import PREDICTIONS
 from atomizer_io.progress import progress_bar
 
 PREDICTED, ENTROPY = "PredictedClassification", "entropy"
@@ -82,8 +79,12 @@ def dimensions_of(
 
     Those that its file cannot hold are an error.
     """
-    if classes.replace:
-        check_legacy(original, codes)
+    name = max(codes, key=lambda name: codes[name])
+    if classes.replace and original.point_format < 6 and codes[name] > LEGACY:
+        raise ConfigError(
+            f"{original.called} has point format {original.point_format}, whose classes end at {LEGACY}, but {name!r} "
+            f"is {codes[name]}: give it another code (codes of PointCloudClasses), or do not replace the classification"
+        )
     extras = [] if classes.replace else [(PREDICTED, "u1", "LAS code of the likeliest class")]
     if classes.probabilities:
         extras += [(ENTROPY, "f4", "nats"), *((name, "f4", "probability") for name in codes)]
@@ -102,11 +103,11 @@ def without_earlier(original: Original, names: Sequence[str]) -> tuple[Original,
     """
     if not {name.casefold() for name in original.dimensions} & set(MARKS):
         return original, []
-    replaced, byte = {name.casefold() for name in names}, original.record_length - extra_bytes(original)
-    gone, lost, head, records = list[int](), list[str](), original.head[: header_size(original)], list[Record]()
+    replaced, byte = {name.casefold() for name in names}, original.record_length - original.extra_bytes
+    gone, lost, head, records = list[int](), list[str](), original.head[: original.header_size], list[Record]()
     for record in original.records:
         own = original.copied_record(record)
-        if (record.owner, record.number) == EXTRA and extra_bytes(original):
+        if (record.owner, record.number) == EXTRA and original.extra_bytes:
             still = b""
             for first in range(VLR_BYTES, len(own), DESCRIPTION):
                 text = own[first : first + DESCRIPTION]
@@ -120,22 +121,11 @@ def without_earlier(original: Original, names: Sequence[str]) -> tuple[Original,
             own = own[:20] + struct.pack("<H", len(still)) + own[22:VLR_BYTES] + still
         records.append(replace(record, start=len(head), size=len(own)))
         head += own
-    head += original.head[max([r.start + r.size for r in original.records], default=header_size(original)) :]
-    shorter = bytearray(head)
+    shorter = bytearray(head + original.gap)
     struct.pack_into("<H", shorter, 105, original.record_length - len(gone))
     rest = tuple(name for name in original.dimensions if name not in lost)
     kept = replace(original, head=bytes(shorter), records=tuple(records), dimensions=rest, gone=tuple(gone))
     return (kept, lost) if lost else (original, [])
-
-
-def check_legacy(original: Original, codes: Mapping[str, int]) -> None:
-    """Refuse LAS codes that the point format of the file cannot hold."""
-    name = max(codes, key=lambda name: codes[name])
-    if original.point_format < 6 and codes[name] > LEGACY:
-        raise ConfigError(
-            f"{original.called} has point format {original.point_format}, whose classes end at {LEGACY}, but {name!r} "
-            f"is {codes[name]}: give it another code (codes of PointCloudClasses), or do not replace the classification"
-        )
 
 
 def write(
@@ -156,7 +146,7 @@ def write(
     new = np.dtype([(name, kind) for name, kind, _ in extras])
     bar = progress_bar(original.points, title="writing", unit=" points", large=True, show=progress)
     with (
-        parts.path(PREDICTIONS).open("rb") as predictions,
+        (parts.folder / PREDICTIONS).open("rb") as predictions,
         written_like(original, target, extras, maker) as put,
         bar,
     ):
@@ -170,7 +160,9 @@ def write(
             counts += np.bincount(label[known], minlength=outputs)
             code = np.where(known, code_of[label], np.array(chunk["classification"]))
             if overwrite_classification:
-                put_class(raw, original, code)
+                legacy = original.point_format < 6  # then three flags share the byte
+                at = 15 if legacy else 16
+                raw[:, at] = code | (raw[:, at] & ~np.uint8(LEGACY) if legacy else 0)
             table = np.zeros(len(raw), new)
             for name, column in new_columns(mean_PC, code, codes).items():
                 if name in (new.names or ()):
@@ -186,10 +178,3 @@ def new_columns(mean_PC: NDArray[np.float32], code: NDArray[np.uint8], codes: Ma
     safe_PC = np.where(mean_PC > 0, mean_PC, 1).astype(np.float64)
     entropy = -(mean_PC * np.log(safe_PC)).sum(axis=1)
     return {PREDICTED: code, ENTROPY: np.abs(entropy), **dict(zip(codes, mean_PC.T, strict=True))}
-
-
-def put_class(raw: Bytes, original: Original, code: NDArray[np.uint8]) -> None:
-    """Write LAS codes into stored points; formats 0 to 5 keep the three flags that share the byte."""
-    at = original.code_byte
-    flags = raw[:, at] & ~np.uint8(LEGACY) if original.point_format < 6 else 0
-    raw[:, at] = code | flags

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from atomizer_io.decoding.options import Decoding
 from atomizer_io.errors import ConfigError
-from atomizer_io.prediction.engines import Engine, ThisProcess
+from atomizer_io.prediction.engines import Engine
 
 __all__ = ["Decoding", "Execution", "PointCloudClasses", "PointCloudWindows", "Windows"]
 
@@ -91,11 +91,6 @@ class Execution:
     overwrite: bool = False
     progress: bool = True
     log: Callable[[str], None] | None = None
-
-    @property
-    def runner(self) -> Engine:
-        """The engine, or this process where none was chosen."""
-        return ThisProcess() if self.engine is None else self.engine
 
     def report(self, line: str) -> None:
         """Pass a line on to ``log``, if there is one."""

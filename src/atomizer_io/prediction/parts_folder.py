@@ -20,10 +20,11 @@ import os
 import shutil
 import warnings
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,10 @@ from numpy.typing import NDArray
 from atomizer_io.durable import publish, sync_folder
 from atomizer_io.errors import ConfigError, is_utf8, size_text
 from atomizer_io.locks import LOCK, locked
+from atomizer_io.prediction.engines import ThisProcess
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.plans import Plan, check_same, stored_plan
+from atomizer_io.progress import progress_bar
 
 SPARE_BYTES = 64 << 20
 PLAN, FINISHED, DECODED = "plan.json", "finished.json", "decoded.txt"
@@ -47,6 +50,18 @@ class WindowOutputs(NamedTuple):
 
     values: NDArray[Any]
     decoded: int
+
+
+class Named(Protocol):
+    """A window of a raster or a point cloud, whose ``name`` is that of the file of its outputs."""
+
+    @property
+    def name(self) -> str:
+        """Return the name."""
+        ...
+
+
+Window = TypeVar("Window", bound=Named)
 
 
 class PartsFolder:
@@ -120,15 +135,45 @@ class PartsFolder:
         model = stored["options"].get("--model")
         return f" of {day}" + (f" with the model {model}" if isinstance(model, str) else "")
 
+    def finish(
+        self, plan: Plan, files: Mapping[str, Path], needed: int, work: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Do the ``work`` of a plan, move its files to their final paths, remove the folder, and return its summary.
+
+        Work that a killed run finished is not done again. ``files`` and ``needed`` are those of :meth:`begin`; files
+        move in that order, and no kill loses anything.
+        """
+        self.begin(plan, files, needed=needed)
+        summary = self._finished() if (self.folder / FINISHED).exists() else None
+        if summary is None:
+            if (self.folder / FINISHED).exists():
+                self.warn_damaged(FINISHED)
+                (self.folder / FINISHED).unlink()
+            summary = work()
+            paths = {name: self.folder / name for name in files}
+            digests = {name: self._digest(path, name, path.stat().st_size).hex() for name, path in paths.items()}
+            content = json.dumps({"files": digests, "summary": summary}).encode()
+            self._write(FINISHED, content + b"\n" + self._check(content))
+        # nothing here is removed before the files and their names are on the disk
+        publish({self.folder / name: path for name, path in files.items() if (self.folder / name).exists()})
+        for folder in self._made:
+            sync_folder(folder.parent)
+        for path in self.folder.iterdir():
+            if path.name not in (FINISHED, LOCK):
+                _remove(path)
+        shutil.rmtree(self.folder)
+        return summary
+
     def begin(self, plan: Plan, files: Mapping[str, Path], *, needed: int) -> None:
         """Continue with the parts that are there if they belong to ``plan``, or start again.
 
-        ``files`` are those that :meth:`publish` moves, by their names in the folder, in that order; ``needed`` is how
+        ``files`` are those that :meth:`finish` moves, by their names in the folder, in that order; ``needed`` is how
         many bytes will be written at most, which must be free.
         """
         self._check_names(files.values())
         self._check_there(files.values())
-        self.files, self.mark = dict(files), plan.mark
+        identity = json.dumps([plan.inputs, plan.resolved]).encode()
+        self.files, self.mark = dict(files), hashlib.blake2b(identity, digest_size=DIGEST).digest()
         if self.present and self.resume:
             self._continue(plan)
         else:
@@ -137,7 +182,7 @@ class PartsFolder:
                     _remove(path)
             self.kept = False
         self._begun = True
-        self._write(PLAN, plan.text().encode())
+        self._write(PLAN, f"{json.dumps(asdict(plan), indent=1)}\n".encode())
         free = shutil.disk_usage(self.folder).free + sum(path.stat().st_size for path in self.folder.iterdir())
         if free < needed + SPARE_BYTES:
             raise ConfigError(
@@ -179,67 +224,8 @@ class PartsFolder:
         self._lock.close()
 
     def __contains__(self, name: str) -> bool:
-        return self.sound(f"{name}.npy")
-
-    def path(self, name: str) -> Path:
-        """Return the path of a file in the folder."""
-        return self.folder / name
-
-    def save(self, name: str, array: NDArray[Any], decoded: int | None = None) -> None:
-        """Save an array so that it is there completely or not at all; :meth:`decoded` adds up ``decoded``."""
-        if decoded is not None:
-            line = f"{name} {decoded}"
-            with self.path(DECODED).open("a", encoding="utf-8") as file:
-                file.write(f"{line} {zlib.crc32(line.encode(), zlib.crc32(self.mark)):08x}\n")
-        temporary = self.folder / f"{name}{NEW}.npy"
-        np.save(temporary, array)
-        self._keep(temporary, name)
-
-    @contextlib.contextmanager
-    def filling(self, name: str, shape: tuple[int, ...]) -> Iterator[NDArray[np.float32]]:
-        """Yield an array on disk to be filled; it gets its name when it is complete."""
-        temporary = self.folder / f"{name}{NEW}.npy"
-        array = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
-        yield array
-        array.flush()
-        self._keep(temporary, name)
-
-    def _keep(self, temporary: Path, name: str) -> None:
-        self.seal(temporary.name, f"{name}.npy")
-        os.replace(temporary, self.folder / f"{name}.npy")
-        self.kept |= name.startswith("window-")
-
-    def load(self, name: str) -> NDArray[Any]:
-        """Return a saved array, read from disk as it is used."""
-        array: NDArray[Any] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
-        return array
-
-    def drop(self, name: str) -> None:
-        """Delete an array that is not needed any more."""
-        (self.folder / f"{name}.npy").unlink(missing_ok=True)
-        self._sound.discard(f"{name}.npy")
-
-    def decoded(self, names: Iterable[str]) -> int | None:
-        """Return the sum of the ``decoded`` of these parts, or None if it is unknown for any of them."""
-        counts: dict[str, int] = {}
-        with contextlib.suppress(OSError):
-            for line in self.path(DECODED).read_text(encoding="utf-8", errors="replace").splitlines():
-                text, _, check = line.rpartition(" ")
-                if check == f"{zlib.crc32(text.encode(), zlib.crc32(self.mark)):08x}":
-                    counts[text.split(" ")[0]] = int(text.split(" ")[1])
-        numbers = [counts.get(name) for name in names]
-        return None if None in numbers else sum(number for number in numbers if number is not None)
-
-    def seal(self, name: str, final: str | None = None) -> None:
-        """Append the checksum of a file to it; ``final`` is the name that it will have."""
-        path, final = self.folder / name, final or name
-        digest = self._digest(path, final, path.stat().st_size)
-        with path.open("ab") as file:
-            file.write(digest)
-        self._sound.add(final)
-
-    def sound(self, name: str) -> bool:
-        """Return whether a file is as it was sealed; a damaged one is removed."""
+        """Return whether an array is as it was saved; a damaged one is removed."""
+        name = f"{name}.npy"
         path = self.folder / name
         if name in self._sound or not os.path.lexists(path):
             return name in self._sound
@@ -257,6 +243,67 @@ class PartsFolder:
             _remove(path)
         return good
 
+    def compute(
+        self, function: Callable[[Window], WindowOutputs], windows: Collection[Window], total: int, execution: Execution
+    ) -> Iterator[Window]:
+        """Compute the outputs of ``windows``, of ``total`` in all, by an engine; yield each when they are saved."""
+        initial = total - len(windows)
+        with progress_bar(total, initial=initial, unit=" windows", show=execution.progress) as bar:
+            for window, outputs in (execution.engine or ThisProcess()).run(function, windows):
+                self.save(window.name, outputs.values, outputs.decoded)
+                bar.update()
+                yield window
+
+    def save(self, name: str, array: NDArray[Any], decoded: int | None = None) -> None:
+        """Save an array so that it is there completely or not at all; :meth:`decoded` adds up ``decoded``."""
+        if decoded is not None:
+            line = f"{name} {decoded}"
+            with (self.folder / DECODED).open("a", encoding="utf-8") as file:
+                file.write(f"{line} {zlib.crc32(line.encode(), zlib.crc32(self.mark)):08x}\n")
+        temporary = self.folder / f"{name}{NEW}.npy"
+        np.save(temporary, array)
+        self._keep(temporary, name)
+
+    @contextlib.contextmanager
+    def filling(self, name: str, shape: tuple[int, ...]) -> Iterator[NDArray[np.float32]]:
+        """Yield an array on disk to be filled; it gets its name when it is complete."""
+        temporary = self.folder / f"{name}{NEW}.npy"
+        array = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+        yield array
+        array.flush()
+        self._keep(temporary, name)
+
+    def _keep(self, temporary: Path, name: str) -> None:
+        """Append the checksum of an array to its file, which then gets its name."""
+        final = f"{name}.npy"
+        digest = self._digest(temporary, final, temporary.stat().st_size)
+        with temporary.open("ab") as file:
+            file.write(digest)
+        self._sound.add(final)
+        os.replace(temporary, self.folder / final)
+        self.kept |= name.startswith("window-")
+
+    def load(self, name: str) -> NDArray[Any]:
+        """Return a saved array, read from disk as it is used."""
+        array: NDArray[Any] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
+        return array
+
+    def drop(self, name: str) -> None:
+        """Delete an array that is not needed any more."""
+        (self.folder / f"{name}.npy").unlink(missing_ok=True)
+        self._sound.discard(f"{name}.npy")
+
+    def decoded(self, names: Iterable[str]) -> int | None:
+        """Return the sum of the ``decoded`` of these parts, or None if it is unknown for any of them."""
+        counts: dict[str, int] = {}
+        with contextlib.suppress(OSError):
+            for line in (self.folder / DECODED).read_text(encoding="utf-8", errors="replace").splitlines():
+                text, _, check = line.rpartition(" ")
+                if check == f"{zlib.crc32(text.encode(), zlib.crc32(self.mark)):08x}":
+                    counts[text.split(" ")[0]] = int(text.split(" ")[1])
+        numbers = [counts.get(name) for name in names]
+        return None if None in numbers else sum(number for number in numbers if number is not None)
+
     def _digest(self, path: Path, name: str, length: int) -> bytes:
         """Return the checksum of plan, name and the first ``length`` bytes, which no other part or plan shares."""
         digest = hashlib.blake2b(self.mark + name.encode() + b"\0", digest_size=DIGEST)
@@ -272,59 +319,24 @@ class PartsFolder:
             warnings.warn(f"{self.folder}: {name} is damaged; damaged parts are computed again", stacklevel=4)
         self._warned = True
 
-    def summary(self) -> dict[str, Any] | None:
-        """Return the summary of work that an earlier run finished, after moving its files into place; else None."""
-        path = self.folder / FINISHED
-        if not path.exists():
-            return None
-        summary = self._finished()
-        if summary is None:
-            self.warn_damaged(FINISHED)
-            path.unlink()
-            return None
-        self._move()
-        return summary
-
     def _finished(self) -> dict[str, Any] | None:
-        """Return the summary that :meth:`publish` wrote, if it and all of its files are undamaged."""
-        path = self.folder / FINISHED
+        """Return the summary that :meth:`finish` wrote, if it and all of its files are undamaged."""
         try:
-            content, _, check = path.read_bytes().rpartition(b"\n")
+            content, _, check = (self.folder / FINISHED).read_bytes().rpartition(b"\n")
             if check != self._check(content):
                 raise ValueError
             record = json.loads(content)
             summary = dict(record["summary"])
-            if not all(self._as_finished(name, record["files"][name]) for name in self.files):
-                raise ValueError
+            for name, final in self.files.items():  # here, or at its final path
+                path = self.folder / name if (self.folder / name).exists() else final
+                if not path.is_file() or self._digest(path, name, path.stat().st_size).hex() != record["files"][name]:
+                    raise ValueError
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return summary
 
-    def _as_finished(self, name: str, digest: str) -> bool:
-        """Return whether a file, here or at its final path, is the one that was finished."""
-        path = self.folder / name if (self.folder / name).exists() else self.files[name]
-        return path.is_file() and self._digest(path, name, path.stat().st_size).hex() == digest
-
     def _check(self, content: bytes) -> bytes:
         return hashlib.blake2b(self.mark + content, digest_size=DIGEST).hexdigest().encode()
-
-    def publish(self, summary: Mapping[str, Any]) -> None:
-        """Move the finished files to their final paths, in order, and remove the folder; no kill loses anything."""
-        paths = {name: self.folder / name for name in self.files}
-        digests = {name: self._digest(path, name, path.stat().st_size).hex() for name, path in paths.items()}
-        content = json.dumps({"files": digests, "summary": dict(summary)}).encode()
-        self._write(FINISHED, content + b"\n" + self._check(content))
-        self._move()
-
-    def _move(self) -> None:
-        """Move the files; nothing here is removed before they and their names are on the disk."""
-        publish({self.folder / name: path for name, path in self.files.items() if (self.folder / name).exists()})
-        for folder in self._made:
-            sync_folder(folder.parent)
-        for path in self.folder.iterdir():
-            if path.name not in (FINISHED, LOCK):
-                _remove(path)
-        shutil.rmtree(self.folder)
 
     def _write(self, name: str, content: bytes) -> None:
         temporary = self.folder / f"{name}{NEW}"

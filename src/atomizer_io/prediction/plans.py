@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -27,15 +26,6 @@ class Plan:
     options: Mapping[str, Any]
     resolved: Mapping[str, Any]
 
-    def text(self) -> str:
-        """Return the plan as JSON."""
-        return json.dumps(asdict(self), indent=1) + "\n"
-
-    @property
-    def mark(self) -> bytes:
-        """The digest that identifies this plan."""
-        return hashlib.blake2b(json.dumps([self.inputs, self.resolved]).encode(), digest_size=16).digest()
-
 
 def stored_plan(path: Path) -> dict[str, Any] | None:
     """Return the plan in a file as plain values, or None if it cannot be read."""
@@ -53,7 +43,7 @@ def stored_plan(path: Path) -> dict[str, Any] | None:
 
 def check_same(stored: Mapping[str, Any], plan: Plan, folder: Path) -> None:
     """Refuse to continue with the parts of another plan, and name what differs."""
-    now = json.loads(plan.text())
+    now = json.loads(json.dumps(asdict(plan)))
     differences = list(_differences(stored["inputs"], now["inputs"]))[:1]
     resolved = list(_differences(stored["resolved"], now["resolved"]))
     if resolved:

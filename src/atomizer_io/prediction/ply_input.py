@@ -7,7 +7,7 @@ keeps their ranks. Properties that LAS does not know become extra dimensions.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,20 +59,16 @@ def las_of(path: Path, crs: str | None) -> Any:
     header.scales, header.offsets = np.full(3, SCALE), np.floor([xyz[axis].min() for axis in "xyz"])
     if crs is not None:
         header.add_crs(parsed_crs(crs))
-    extras = extras_of(table, {*fields.values(), "x", "y", "z"}, header.point_format.dimension_names)
+    # without those that LAS has no room or name for
+    used, taken = {*fields.values(), *"xyz"}, {name.casefold() for name in header.point_format.dimension_names}
+    others = [n for n in table.dtype.names or () if n not in used and n.casefold() not in taken]
+    extras = {name: np.array(table[name]) for name in others if len(name.encode()) <= NAME}
     header.add_extra_dims([laspy.ExtraBytesParams(name, column.dtype.str[1:]) for name, column in extras.items()])
     points = laspy.LasData(header, laspy.ScaleAwarePointRecord.zeros(len(table), header=header))
     points.x, points.y, points.z = xyz["x"], xyz["y"], xyz["z"]
     for name, column in {**{name: stored(name, table[own]) for name, own in fields.items()}, **extras}.items():
         points[name] = column
     return points
-
-
-def extras_of(table: NDArray[Any], used: set[str], taken: Iterator[str]) -> Mapping[str, NDArray[Any]]:
-    """Return the properties of a PLY file that are not ``used``, without those that LAS has no room or name for."""
-    names = {name.casefold() for name in taken}
-    others = [name for name in table.dtype.names or () if name not in used]
-    return {n: np.array(table[n]) for n in others if n.casefold() not in names and len(n.encode()) <= NAME}
 
 
 def stored(name: str, column: NDArray[Any]) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,30 +11,32 @@ from typing import Any
 import numpy as np
 
 import atomizer_io
+from atomizer_io.data.acquisition import varying_fields
 from atomizer_io.data.channels import Channel
-from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
+from atomizer_io.data.misfits import OTHER_UNITS
+from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.scene_decoder import SavedModel
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.overlays import alike
+from atomizer_io.io.point_atoms import colour_values, point_cloud_atoms, points_per_m2
 from atomizer_io.io.point_clouds import Bounds, PointCloud, PointCloudHeader, point_cloud_header
 from atomizer_io.io.point_reference import PointCloudReference
-from atomizer_io.io.point_store import CHUNK, LAST, POINTS, Blocks, DamagedStoreError, PointStore, write_store
+from atomizer_io.io.point_store import CHUNK, LAST, POINTS, DamagedStoreError, PointStore, write_store
 from atomizer_io.io.point_windows import WindowGrid
-from atomizer_io.io.raster_sources import RasterInput, RasterSource, open_rasters, overlap
+from atomizer_io.io.raster_sources import RasterInput, RasterSource, alike, open_rasters, overlap
 from atomizer_io.models.base import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.las import Original
 from atomizer_io.prediction.options import Decoding, Execution, PointCloudWindows
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
-from atomizer_io.prediction.point_notes import assumed, colours_of, date_note, warn_lacking_fields, warn_unlike
-from atomizer_io.prediction.point_predictions import windows_with_points
-from atomizer_io.prediction.point_windows import Inputs, PointJob, knows_colours
+from atomizer_io.prediction.point_windows import Inputs, PointJob, windows_with_points
 from atomizer_io.prediction.raster_notes import warn_uncovered
 from atomizer_io.prediction.raster_scene import warn_lacking
 from atomizer_io.progress import progress_bar
 
+DENSITY_RATIO = 4.0  # times denser or sparser than the training data; feet taken as metres are 11 times sparser
+DEVIATIONS = 3.0  # standard deviations of the training data, beyond which a mean is unusual
 EXAMINED = 8  # windows of a file that are compared with the training data
 
 
@@ -69,13 +72,14 @@ class PointInput:
     ) -> PointInput:
         """Open the file and its rasters, and load the model; report what is assumed."""
         original, header = Original.read(stored, crs, path), point_cloud_header(stored, crs)
-        if (line := assumed(path, header)) is not None:
-            execution.report(line)
+        if header.metres_assumed:
+            execution.report(f"{path.name} has no coordinate system; coordinates are taken as metres")
         own, saved = SavedModel.of(model, decoding, execution.report)
         sources = tuple(sources_of(rasters, path, header, own.task_spec.channels))
         check_points(own)
         if colour is None:
-            colour = not sources and knows_colours(own.task_spec)
+            known = own.task_spec.statistics()
+            colour = not sources and any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
         inputs = Inputs.of(own.task_spec, colour)
         return cls(path, stored, crs, original, header, model, own, saved, sources, windows, inputs)
 
@@ -94,7 +98,7 @@ class PointInput:
         }
         common = {
             "windows": {**asdict(self.windows), **asdict(self.inputs)},
-            "decoding": self.saved.decoding.plain(),
+            "decoding": asdict(self.saved.decoding),
             "chunk": CHUNK,
         }
         return Plan(inputs, {**own, **options}, {**common, **resolved})
@@ -106,10 +110,7 @@ class PointInput:
         def grid_over(bounds: Bounds) -> WindowGrid:
             return WindowGrid.over(self.stored, bounds, self.windows.side_m, self.windows.step_m)
 
-        def blocks_over(bounds: Bounds) -> Blocks:
-            return grid_over(bounds).blocks
-
-        if parts.path(LAST).exists():
+        if (parts.folder / LAST).exists():
             try:
                 store = PointStore(parts.folder, key)
                 store.check()
@@ -122,29 +123,40 @@ class PointInput:
         )
         how: dict[str, Any] = {"colours": self.inputs.colour, "key": key}
         with progress_bar(points, title="sorting", unit=" points", large=True, show=execution.progress) as bar:
-            write_store(self.stored, self.crs, parts.folder, blocks_over, reference, advance=bar.update, **how)
+            write_store(
+                self.stored,
+                self.crs,
+                parts.folder,
+                lambda bounds: grid_over(bounds).blocks,
+                reference,
+                advance=bar.update,
+                **how,
+            )
         store = PointStore(parts.folder, key)
         return store, grid_over(store.bounds)
 
-    def job(self, parts: PartsFolder, leave_out: tuple[int, ...] = ()) -> PointJob:
-        """Return what workers need; a model that is only in memory is saved for them."""
-        # named by content, because a worker keeps the model that it once loaded from a folder
-        saved = self.saved.stored(self.source_model, parts.path(f"{MODEL}{fingerprint(self.model)}").absolute())
-        folder, key = parts.folder.absolute(), parts.mark.hex()
-        return PointJob(saved, folder, key, self.sources, self.windows, self.inputs, leave_out)
+    def prepared(
+        self, parts: PartsFolder, execution: Execution, leave_out: tuple[int, ...] = ()
+    ) -> tuple[PointJob, WindowGrid, list[PointCloud]]:
+        """Return what workers need, the windows, and the points of a few of them from all over the file.
 
-    def examine(self, job: PointJob, grid: WindowGrid, execution: Execution) -> list[PointCloud]:
-        """Report and warn of what is unusual; return the points of a few windows from all over the file."""
-        store, task_spec = job.store(), self.model.task_spec
-        windows = windows_with_points(grid, store)
+        A model that is only in memory is saved for the workers. What is unusual is reported and warned of.
+        """
+        store, grid = self.sort_into(parts, execution)
+        # named by content, because a worker keeps the model that it once loaded from a folder
+        folder = parts.folder.absolute()
+        saved = self.saved.stored(self.source_model, folder / f"{MODEL}{fingerprint(self.model)}")
+        job = PointJob(saved, folder, parts.mark.hex(), self.sources, self.windows, self.inputs, leave_out)
+        spec, windows = self.model.task_spec, windows_with_points(grid, store)
         numbers = np.unique(np.linspace(0, len(windows) - 1, EXAMINED).astype(int)).tolist()
         samples = [job.points(store.records(windows[number].blocks)) for number in numbers]
-        warn_unlike(task_spec, self.path, self.header, samples)
+        warn_unlike(spec, self.path, self.header, samples)
+        warn_lacking_fields(spec, self.path, samples)
+        colours = (channel for points in samples for channel in colour_values(points)[1])
         images = (channel for source in self.sources for channel in source.channels)
-        warn_lacking_fields(task_spec, self.path, samples)
-        warn_lacking(task_spec, (*LIDAR, *LIDAR_HEIGHT, *colours_of(samples), *images))
-        execution.report(date_note(task_spec, self.path, samples))
-        return samples
+        warn_lacking(spec, (*LIDAR, *LIDAR_HEIGHT, *colours, *images))
+        execution.report(date_note(spec, self.path, samples))
+        return job, grid, samples
 
 
 def trace(path: Path) -> list[Any]:
@@ -180,13 +192,66 @@ def check_points(model: Model) -> None:
     if not model.capabilities.points:
         own = model.preset or model.family
         raise ConfigError(f"{own} reads rasters only: a point cloud (--points) needs a model that reads points")
-    if without_points(model.task_spec):
+    known = model.task_spec.statistics()
+    if known and not any((channel.sensor, channel.name) in known for channel in (*LIDAR, *LIDAR_HEIGHT)):
         raise ConfigError(
             "the model was trained without point clouds: use a model that was trained with heights of points"
         )
 
 
-def without_points(task_spec: TaskSpec) -> bool:
-    """Return whether the training data are known, and had no heights of points."""
-    known = task_spec.statistics()
-    return bool(known) and not any((channel.sensor, channel.name) in known for channel in (*LIDAR, *LIDAR_HEIGHT))
+def date_note(task_spec: TaskSpec, path: Path, samples: Sequence[PointCloud]) -> str:
+    """Return a line about the date that is used and where it comes from, or why none is."""
+    if not task_spec.dates:
+        return "no date is used: the model was trained without dates, or with a single one"
+    days = sorted({points.date for points in samples if points.date is not None})
+    if not days:
+        return (
+            f"no date is used: {path.name} has no adjusted standard GPS time between 1990 and today (the creation date "
+            "of a file is not the day of the flight)"
+        )
+    span = f"{days[0]}" if len(days) == 1 else f"{days[0]} … {days[-1]}"
+    return f"date {span}, from the GPS time of the points"
+
+
+def warn_unlike(task_spec: TaskSpec, path: Path, header: PointCloudHeader, samples: Sequence[PointCloud]) -> None:
+    """Warn of a point cloud that is unlike those the model was trained on: other units, another sensor."""
+    odd, usual = list[str](), task_spec.statistics()
+    if task_spec.point_density is not None:
+        mean, std = task_spec.point_density
+        density = median_density(samples)
+        most = max(DENSITY_RATIO, 1 + DEVIATIONS * std / mean)
+        if not task_spec.thinning / most < density / mean < most:
+            units = " (if the coordinates are not metres, name their system: --crs EPSG:..., in Python crs=)"
+            hint = units if header.metres_assumed else ""
+            thinned = f", thinned down to {mean * task_spec.thinning:.2g}" if task_spec.thinning < 1 else ""
+            odd.append(f"{density:.3g} points per m², where the model knows {mean:.3g} ± {std:.2g}{thinned}{hint}")
+    recorded = [points.intensity for points in samples if points.intensity is not None and np.any(points.intensity)]
+    if "intensity" in task_spec.fields and "intensity_rank" not in task_spec.fields and recorded:
+        mean, std = task_spec.fields["intensity"]
+        here = float(np.log1p(np.concatenate(recorded).astype(np.float64)).mean())
+        if abs(here - mean) > DEVIATIONS * std:
+            odd.append(f"intensities around {np.expm1(here):.3g}, where the model knows about {np.expm1(mean):.3g}")
+    for channel in (*LIDAR.channels, *LIDAR_HEIGHT.channels):
+        of_channel = usual.get((channel.sensor, channel.name))
+        columns = [points.height if channel.name == "height" else points.z for points in samples]
+        stds = [float(column.std()) for column in columns if column is not None]
+        if of_channel is not None and of_channel.std and stds and np.median(stds) > OTHER_UNITS * of_channel.std:
+            varies = f"{channel.name}s that vary by {np.median(stds):.3g} m"
+            odd.append(f"{varies}, where the model knows {of_channel.std:.3g} m")
+    if odd:
+        warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=4)
+
+
+def median_density(samples: Sequence[PointCloud]) -> float:
+    """Return how many points per square metre the windows of a point cloud have, by their median."""
+    return float(np.median([points_per_m2(np.stack([points.x, points.y], axis=1)) for points in samples]))
+
+
+def warn_lacking_fields(task_spec: TaskSpec, path: Path, samples: Sequence[PointCloud]) -> None:
+    """Warn of returns or intensities that each training sample had, and that a point cloud lacks."""
+    if not task_spec.complete_fields:
+        return
+    atoms = [point_cloud_atoms(points, np.stack([points.x, points.y], axis=1), 0.0, colour=False) for points in samples]
+    text = task_spec.lacking_fields(varying_fields(part for acquisitions in atoms for part in acquisitions))
+    if text is not None:
+        warnings.warn(f"{path.name}: {text}", stacklevel=4)

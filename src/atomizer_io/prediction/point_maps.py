@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,6 @@ from numpy.typing import NDArray
 from atomizer_io.data.grid import Grid
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.ground import NOISE
-from atomizer_io.io.point_atoms import points_per_m2
 from atomizer_io.io.point_clouds import Bounds, PointCloudHeader
 from atomizer_io.io.point_scene import PointScene
 from atomizer_io.io.point_store import record_bytes
@@ -31,69 +29,57 @@ from atomizer_io.io.point_windows import Axis, WindowGrid
 from atomizer_io.io.raster_sources import RasterInput
 from atomizer_io.models.base import Model
 from atomizer_io.prediction import products
-from atomizer_io.prediction.map_strips import MapStrips
 from atomizer_io.prediction.options import Decoding, Execution, PointCloudWindows
 from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
 from atomizer_io.prediction.ply_input import as_las
-from atomizer_io.prediction.point_input import PointInput
-from atomizer_io.prediction.point_notes import class_map_note
+from atomizer_io.prediction.point_input import PointInput, median_density
 from atomizer_io.prediction.point_windows import PointJob, PointWindow, check_numbers, window_points
 from atomizer_io.prediction.products import MapGrid, RasterProduct
 from atomizer_io.prediction.raster_scene import check_model, paths_of
-from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout
+from atomizer_io.prediction.raster_windows import MapStrips, RasterWindow, WindowAxis, WindowLayout
 
 LAYERS = ("probabilities", "confidence")
 SPACINGS = 2.0  # mean distances of points: a pixel without a point this near has no data
 MOST_PIXELS = 4 << 20  # of a window
+CLASS_MAP = (
+    "each pixel is predicted from all returns inside it, but a model that learned the classes of points has seen one "
+    "return at a time: classify the points instead (-o FILE.laz)"
+)
 ROUNDING = 1e-6  # of a pixel: what lies this little beyond an edge is on it
 
 
 @dataclass(frozen=True)
 class PointMapJob:
-    """All that a worker needs to know to predict at the pixels of a window."""
+    """All that a worker needs to know to predict at the pixels of a window.
+
+    ``numbers`` are the rows and the columns, in ``grid``, of the windows of the map; those of ``grid`` count from the
+    south. A pixel whose centre is within ``reach_m`` of a point has data.
+    """
 
     points: PointJob
     map_grid: MapGrid
     unit_m: float
-    reach_m: float
-
-
-@dataclass(frozen=True, slots=True)
-class PointMapWindow(RasterWindow):
-    """The pixels of a map whose centres lie in a window of points, and that window."""
-
-    points: PointWindow
-
-    def grid(self, map_grid: MapGrid, unit_m: float) -> Grid:
-        """Return the pixels as a grid in metres around the centre of the window of points."""
-        step, _, west, _, down, north = map_grid.transform
-        x = (west + step * (self.left + self.width / 2)) * unit_m - self.points.centre[0]
-        y = (north + down * (self.top + self.height / 2)) * unit_m - self.points.centre[1]
-        return Grid(self.height, self.width, step * unit_m, (x, y))
-
-
-@dataclass(frozen=True, slots=True)
-class PointMapLayout(WindowLayout):
-    """The windows of points on the pixels of their map, rows from the north.
-
-    ``numbers`` are the rows and the columns of the windows in ``grid``, whose rows count from the south.
-    """
-
     grid: WindowGrid
     numbers: tuple[tuple[int, ...], tuple[int, ...]]
+    reach_m: float
 
-    @classmethod
-    def on(cls, map_grid: MapGrid, grid: WindowGrid, unit_m: float) -> PointMapLayout:
-        """Return the windows of points that contain the centre of any pixel."""
-        step, _, west, _, down, north = map_grid.transform
-        tops, heights, rows = _inside(grid.rows, north * unit_m, down * unit_m, map_grid.height)
-        lefts, widths, columns = _inside(grid.columns, west * unit_m, step * unit_m, map_grid.width)
-        return cls(map_grid.height, map_grid.width, tops, lefts, heights, widths, grid, (rows, columns))
+    def window(self, window: RasterWindow) -> tuple[PointWindow, Grid]:
+        """Return a window of points, and the pixels in it as a grid in metres around its centre."""
+        points = PointWindow.at(self.grid, self.numbers[0][window.row], self.numbers[1][window.column])
+        step, _, west, _, down, north = self.map_grid.transform
+        x = (west + step * (window.left + window.width / 2)) * self.unit_m - points.centre[0]
+        y = (north + down * (window.top + window.height / 2)) * self.unit_m - points.centre[1]
+        return points, Grid(window.height, window.width, step * self.unit_m, (x, y))
 
-    def window(self, row: int, column: int) -> PointMapWindow:
-        """Return the window at (row, column), which may have no points."""
-        window = (row, column, self.tops[row], self.lefts[column], self.heights[row], self.widths[column])
-        return PointMapWindow(*window, PointWindow.at(self.grid, self.numbers[0][row], self.numbers[1][column]))
+
+def layout_on(
+    map_grid: MapGrid, grid: WindowGrid, unit_m: float
+) -> tuple[WindowLayout, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the windows of points that contain the centre of any pixel, on these, and their numbers in ``grid``."""
+    step, _, west, _, down, north = map_grid.transform
+    rows, row_numbers = _inside(grid.rows, north * unit_m, down * unit_m, map_grid.height)
+    columns, column_numbers = _inside(grid.columns, west * unit_m, step * unit_m, map_grid.width)
+    return WindowLayout(rows, columns), (row_numbers, column_numbers)
 
 
 def predict_point_cloud_map(
@@ -123,7 +109,7 @@ def predict_point_cloud_map(
     """
     began, path, output = time.monotonic(), Path(cloud), Path(output)
     products.check_names(output, layers, LAYERS)
-    beside = list(products.sure_files(output, layers).values())
+    beside = [*products.files_of(output, layers).values()]
     with (
         PartsFolder(output, execution, beside=beside, inputs=[path, *paths_of(rasters)]) as parts,
         as_las(path, output, crs) as stored,
@@ -133,60 +119,43 @@ def predict_point_cloud_map(
         header, spec = source.header, source.model.task_spec
         check_pixels(gsd_m, windows, header, path)
         check_model(source.model, source.sources, layers)
-        files = products.files_of(output, spec, layers)
         plan = source.plan(
             {"--output-gsd": gsd_m, "--layers": sorted(layers), **decoding.options()},
             {"gsd_m": gsd_m, "layers": sorted(layers)},
         )
+
+        def work() -> dict[str, Any]:
+            job, grid, samples = source.prepared(parts, execution)
+            if not spec.regression:
+                execution.report(CLASS_MAP)
+            map_grid = map_grid_of(job.store().bounds, header, gsd_m)
+            # how near a point must be to the centre of a pixel that has data
+            reach_m = max(SPACINGS / math.sqrt(median_density(samples)), gsd_m * math.sqrt(0.5))
+            layout, numbers = layout_on(map_grid, grid, header.unit_m)
+            map_job = PointMapJob(job, map_grid, header.unit_m, grid, numbers, reach_m)
+            strips = MapStrips(parts, layout, spec, layers)
+            predict = functools.partial(predict_window, map_job)
+            return strips.write_map(predict, map_grid, source.saved.maker(), execution)
+
         expected = map_grid_of(header.bounds, header, gsd_m)
         room = record_bytes(stored, crs, colours=source.inputs.colour) * source.original.points
-        parts.begin(plan, files, needed=room + 64 * expected.height * expected.width)
-        done = parts.summary()
-        if done is None:  # else it was killed while it moved the files into place
-            store, grid = source.sort_into(parts, execution)
-            job = source.job(parts)
-            samples = source.examine(job, grid, execution)
-            if (line := class_map_note(spec)) is not None:
-                execution.report(line)
-            map_grid = map_grid_of(store.bounds, header, gsd_m)
-            layout = PointMapLayout.on(map_grid, grid, header.unit_m)
-            density = float(np.median([points_per_m2(np.stack([part.x, part.y], axis=1)) for part in samples]))
-            strips = MapStrips(parts, layout, spec, layers)
-            map_job = PointMapJob(job, map_grid, header.unit_m, reach_of(density, gsd_m))
-            strips.compute(functools.partial(predict_window, map_job), execution)
-            known = products.write(parts, map_grid, strips.names, spec, layers, (), source.saved.maker())
-            pixels = sum(layout.heights) * sum(layout.widths)
-            done = {**known, "decoded": strips.decoded(), "positions": pixels, "windows": len(layout)}
-            parts.publish(done)
-    product = RasterProduct(
-        output,
-        {name: files[name] for name in ("map.tif", *files)},
-        **done,
-        target=spec.target_name,
-        unit=spec.target_unit,
-        seconds=round(time.monotonic() - began, 2),
-    )
-    if product.empty:
-        warnings.warn(f"{output} has no data: no point lies near the centre of any pixel", stacklevel=2)
-    return product
+        files = products.files_of(output, layers, spec)
+        done = parts.finish(plan, files, room + 64 * expected.height * expected.width, work)
+    return RasterProduct.of(files, spec, done, began, "no point lies near the centre of any pixel")
 
 
-def reach_of(per_m2: float, gsd_m: float) -> float:
-    """Return how near, in metres, a point must be to the centre of a pixel that has data."""
-    return max(SPACINGS / math.sqrt(per_m2), gsd_m * math.sqrt(0.5))
-
-
-def predict_window(job: PointMapJob, window: PointMapWindow) -> WindowOutputs:
+def predict_window(job: PointMapJob, window: RasterWindow) -> WindowOutputs:
     """Return the predictions (H, W, C + 1) of one window; the last number is whether a point is near.
 
     Where the window has no points at all, there are none: (0,).
     """
-    points = window_points(job.points, window.points, job.points.store().records(window.points.blocks))
+    point_window, grid = job.window(window)
+    points = window_points(job.points, point_window, job.points.store().records(point_window.blocks))
     if points is None or noise_of(points.scene).all():
         return WindowOutputs(np.zeros(0, np.float16), 0)
-    grid, model = window.grid(job.map_grid, job.unit_m), job.points.model
-    outputs = model.predict(points.scene.atoms, grid, seed=window.points.seed)
-    check_numbers(outputs, window.points)
+    model = job.points.model
+    outputs = model.predict(points.scene.atoms, grid, seed=point_window.seed)
+    check_numbers(outputs, point_window)
     kind = np.float32 if model.model.task_spec.regression else np.float16
     columns = [outputs.values_MC, near_points(points.scene, grid, job.reach_m)[:, None]]
     return WindowOutputs(np.concatenate(columns, axis=1).astype(kind).reshape(*grid.shape, -1), outputs.decoded)
@@ -242,18 +211,18 @@ def check_pixels(gsd_m: float, windows: PointCloudWindows, header: PointCloudHea
         )
 
 
-def _inside(axis: Axis, start_m: float, step_m: float, count: int) -> tuple[tuple[int, ...], ...]:
-    """Return the windows along an axis as first pixels, numbers of pixels and numbers of windows, in order of pixels.
+def _inside(axis: Axis, start_m: float, step_m: float, count: int) -> tuple[WindowAxis, tuple[int, ...]]:
+    """Return the windows along an axis as pixels, in their order, and the number of each window.
 
     Pixel i has its centre at ``start_m`` + (i + ½) ``step_m``, whose step is negative from north to south. A window
     without the centre of any pixel is left out; of windows that begin at the same pixel only the longest stays.
     """
     block = axis.block(start_m + (np.arange(count, dtype=np.float64) + 0.5) * step_m)
-    windows_with_pixels = []
+    spans = []
     for window in range(len(axis.centres)):
         pixels = np.flatnonzero((block >= axis.first[window]) & (block < axis.last[window]))
         if len(pixels):
-            windows_with_pixels.append((int(pixels[0]), len(pixels), window))
-    longest = {first: (first, length, window) for first, length, window in sorted(windows_with_pixels)}
-    firsts, lengths, windows = zip(*longest.values(), strict=True)
-    return firsts, lengths, windows
+            spans.append((int(pixels[0]), int(pixels[0]) + len(pixels), window))
+    longest = {span[0]: span for span in sorted(spans)}
+    starts, ends, windows = zip(*longest.values(), strict=True)
+    return WindowAxis(starts, ends, count), windows

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from atomizer_io.data.task_spec import IGNORE, OTHER_CODES
 from atomizer_io.figures import point_clouds
-from atomizer_io.figures.class_colours import Colour, class_colours
+from atomizer_io.figures.class_colours import class_colours
 from atomizer_io.figures.point_clouds import POINTS, PointLayer, PointView, Strip
 from atomizer_io.io.las_classes import CODES
 from atomizer_io.io.point_clouds import PointCloudHeader, open_las
@@ -53,9 +53,6 @@ def draw(
     where it replaced the classes of the file, those of an earlier prediction may still be there. The share of points
     that differ is that of all points.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     old = {PREDICTED, ENTROPY} - {*added}
     seen = {name: column for name, column in thinned(written, header).items() if name not in old}
     strip = Strip.through(_xyz(seen))
@@ -66,8 +63,7 @@ def draw(
     classes = classes_of_codes(codes, label_codes or {})
     share = different(written, header, codes, classes) if PREDICTED in seen else None
     layers = _layers(points, codes, classes, share)
-    figure = Figure(figsize=point_clouds.size_in(len(layers)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = point_clouds.new_figure(*point_clouds.size_in(len(layers)))
     point_clouds.draw(figure, view, layers)
     figure.savefig(preview, dpi=DOTS_PER_INCH, format="png")
 
@@ -76,14 +72,11 @@ def _chunks(written: Path, header: PointCloudHeader) -> Iterator[Columns]:
     """Yield what is drawn of the points, in metres, some points at a time."""
     units = {"x": header.unit_m, "y": header.unit_m, "z": header.unit_z_m}
     with open_las(written) as reader:
-        names = [name for name in ("classification", PREDICTED, ENTROPY) if name in _dimensions(reader)]
+        there = {*reader.header.point_format.dimension_names}
+        names = [name for name in ("classification", PREDICTED, ENTROPY) if name in there]
         for points in reader.chunk_iterator(CHUNK):
             columns = {axis: np.asarray(points[axis], np.float64) * unit for axis, unit in units.items()}
             yield columns | {name: np.array(points[name]) for name in names}
-
-
-def _dimensions(reader: Any) -> Sequence[str]:
-    return tuple(reader.header.point_format.dimension_names)
 
 
 def thinned(written: Path, header: PointCloudHeader) -> Columns:
@@ -153,33 +146,19 @@ def _layers(
     layers = [point_clouds.by_class("prediction", predicted, list(codes))]
     if ENTROPY in points:
         layers.append(point_clouds.by_value("entropy", points[ENTROPY], "nats"))
-    if share is not None:
-        names = _names(before, codes)
-        colours = _colours(list(names.values()), list(codes))
-        layers.append(
-            point_clouds.by_class("class in the file", _numbers(before, list(names)), list(names.values()), colours)
-        )
-        label = classes[before]
-        words = ("same", "different")
-        layers.append(point_clouds.by_error(predicted != label, label >= 0, "difference from the file", words, share))
+    if share is None:
+        return layers
+    # classes are called as by the model, else as by the standard, else by number; so are they coloured
+    own, present = {code: name for name, code in codes.items()}, np.unique(before).tolist()
+    names = [own.get(code) or (CODES[code][0] if code in CODES else f"code {code}") for code in present]
+    colours = dict(zip(codes, class_colours(list(codes)), strict=True))
+    others = [name for name in names if name not in colours]
+    colours |= zip(others, class_colours(others, list(colours.values())), strict=True)
+    shown = _numbers(before, present)
+    layers.append(point_clouds.by_class("class in the file", shown, names, [colours[name] for name in names]))
+    label, words = classes[before], ("same", "different")
+    layers.append(point_clouds.by_error(predicted != label, label >= 0, "difference from the file", words, share))
     return layers
-
-
-def _names(before: NDArray[Any], codes: Mapping[str, int]) -> dict[int, str]:
-    """Return what the LAS codes of a file are called: as by the model, else as by the standard, else by number."""
-    own = {code: name for name, code in codes.items()}
-    return {
-        int(code): own.get(int(code)) or (CODES[int(code)][0] if int(code) in CODES else f"code {code}")
-        for code in np.unique(before)
-    }
-
-
-def _colours(names: Sequence[str], own: Sequence[str]) -> list[Colour]:
-    """Return the colours of the classes of a file: those of the model as in its prediction, others of their own."""
-    known = dict(zip(own, class_colours(own), strict=True))
-    others = [name for name in names if name not in known]
-    known |= zip(others, class_colours(others, list(known.values())), strict=True)
-    return [known[name] for name in names]
 
 
 def _numbers(las_codes: NDArray[Any], codes: Sequence[int]) -> NDArray[np.int64]:

@@ -1,13 +1,20 @@
-"""What a worker does with a window of a point cloud: it reads the points, makes atoms of them and predicts.
+"""The windows of a point cloud: what a worker does with one, and the means over all, which are kept on disk.
+
+OUTPUT.parts/predictions.bin   mean probabilities in the order of the stored points, written block by block
+OUTPUT.parts/finished.bin      a number per block: the checksum of its probabilities once they are there, before that 0
+
+Windows are those of training, and each is a rectangle of whole blocks of the store beside these files. So memory
+depends on the window, not on the file.
 
 All points of a window are observations; how many of them become context is decided by the model (``Cost.max_points``).
 
-Shapes: P points of a window, C classes.
+Shapes: P points of a window, D of which are decoded, C classes.
 """
 
 from __future__ import annotations
 
 import functools
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,9 +23,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
+from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.decoding.scene_decoder import SavedModel, SceneOutputs
 from atomizer_io.errors import AtomizerError
 from atomizer_io.io.overlays import Overlay
@@ -28,8 +34,14 @@ from atomizer_io.io.point_scene import PointScene
 from atomizer_io.io.point_store import LAST, PointStore
 from atomizer_io.io.point_windows import WindowGrid
 from atomizer_io.io.raster_sources import RasterSource
-from atomizer_io.prediction.options import PointCloudWindows
-from atomizer_io.prediction.parts_folder import WindowOutputs
+from atomizer_io.prediction.options import Execution, PointCloudWindows
+from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
+
+Floats = NDArray[np.float64]
+PREDICTIONS, FINISHED = "predictions.bin", "finished.bin"
+CHECK = np.dtype("<u4")
+NEIGHBORS = 4  # decoded points whose outputs another point gets
+NEAREST_M = 1e-3  # closer points count as if they were this far away
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +163,119 @@ def window_points(job: PointJob, window: PointWindow, records: NDArray[Any]) -> 
     return WindowPoints(order, scene.with_images(Overlay(job.sources), job.windows.side_m))
 
 
+def interpolated(decoded_xyz: Floats, probabilities: NDArray[Any], all_xyz: Floats) -> NDArray[Any]:
+    """Return outputs (P, C) at ``all_xyz`` (P, 3) from those (D, C) at ``decoded_xyz`` (D, 3), all in metres.
+
+    They are means over the nearest four in three dimensions, weighted by inverse distance; a decoded point
+    keeps its own output.
+    """
+    if len(decoded_xyz) == len(all_xyz) and np.array_equal(decoded_xyz, all_xyz):
+        return probabilities
+    from scipy.spatial import cKDTree
+
+    count = min(NEIGHBORS, len(decoded_xyz))
+    distance, near = (column.reshape(len(all_xyz), count) for column in cKDTree(decoded_xyz).query(all_xyz, k=count))
+    weight = 1 / np.maximum(distance, NEAREST_M)
+    exact = distance[:, 0] == 0
+    weight[exact] = np.eye(1, count)
+    weight /= weight.sum(axis=1, keepdims=True)
+    outputs: NDArray[Any] = np.einsum("pk,pkc->pc", weight, probabilities[near]).astype(probabilities.dtype)
+    return outputs
+
+
 @functools.lru_cache(maxsize=2)
 def _store(folder: Path, key: str, modified: int) -> PointStore:
     return PointStore(folder, key)
 
 
-def knows_colours(task_spec: TaskSpec) -> bool:
-    """Return whether a model was trained with aerial colours."""
-    known = task_spec.statistics()
-    return any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
+def windows_with_points(grid: WindowGrid, store: PointStore) -> list[PointWindow]:
+    """Return the windows that have points, row by row from the south."""
+    return [PointWindow.at(grid, row, column) for row, column in np.argwhere(grid.occupied(store.counts())).tolist()]
+
+
+class PointPredictions:
+    """The mean probabilities of ``outputs`` classes of the points in ``store``; those that are sound are used again."""
+
+    def __init__(self, parts: PartsFolder, store: PointStore, grid: WindowGrid, outputs: int) -> None:
+        self.parts, self.store, self.grid, self.outputs = parts, store, grid, outputs
+        self.counts = store.counts()
+        for name, size in (
+            (PREDICTIONS, 4 * outputs * self.counts.sum()),
+            (FINISHED, CHECK.itemsize * len(self.counts)),
+        ):
+            with (parts.folder / name).open(
+                "ab"
+            ) as file:  # what is there stays, the rest are zeros that take no space yet
+                file.truncate(int(size))
+        self.finished = np.fromfile(parts.folder / FINISHED, CHECK) != 0
+        self._check_finished()
+        self.finished |= self.counts == 0
+        self.windows = {(window.row, window.column): window for window in windows_with_points(grid, store)}
+        self.blocks = {  # those with points of each window
+            at: [block for span in window.blocks for block in range(*span) if self.counts[block]]
+            for at, window in self.windows.items()
+        }
+        self.unfinished = {at: int((~self.finished[blocks]).sum()) for at, blocks in self.blocks.items()}
+        self.there = {at for at, window in self.windows.items() if window.name in parts}
+
+    def _check_finished(self) -> None:
+        """Keep only those blocks finished whose probabilities are as they were written."""
+        checks = np.fromfile(self.parts.folder / FINISHED, CHECK)
+        with (self.parts.folder / PREDICTIONS).open("rb") as file:
+            for block in np.flatnonzero(self.finished).tolist():
+                content = bytearray()
+                for _, first, count, _ in self.store.runs_of(block, block + 1).tolist():
+                    file.seek(4 * self.outputs * first)
+                    content += file.read(4 * self.outputs * count)
+                self.finished[block] = self._check_of(block, content) == checks[block]
+
+    def _check_of(self, block: int, content: Any) -> int:
+        """Return the checksum, never 0, of the probabilities of a block for the plan of these parts."""
+        return zlib.crc32(content, zlib.crc32(self.parts.mark + block.to_bytes(8, "little"))) or 1
+
+    def compute(self, job: PointJob, execution: Execution) -> list[str]:
+        """Compute what is missing; return the names of all windows.
+
+        The predictions of a window are kept until all its blocks have those of their other windows.
+        """
+        todo = [window for at, window in self.windows.items() if self.unfinished[at] and at not in self.there]
+        # unbuffered: what is marked as finished has left this process before
+        with (
+            (self.parts.folder / PREDICTIONS).open("r+b", 0) as values,
+            (self.parts.folder / FINISHED).open("r+b", 0) as ledger,
+        ):
+            for at in sorted(self.there):
+                for block in self.blocks[at]:
+                    self._finish(block, values, ledger)
+            for window in self.parts.compute(
+                functools.partial(predict_window, job), todo, len(self.windows), execution
+            ):
+                at = (window.row, window.column)
+                self.there.add(at)
+                for block in self.blocks[at]:
+                    self._finish(block, values, ledger)
+        return [window.name for window in self.windows.values()]
+
+    def _finish(self, block: int, values: Any, ledger: Any) -> None:
+        """Write the mean of a block once all its windows are there; delete windows that are needed no more."""
+        covering = self.grid.covering(block)
+        if self.finished[block] or not self.there.issuperset(covering):
+            return
+        total = np.zeros((self.counts[block], self.outputs), np.float32)
+        for at in covering:
+            inside = self.blocks[at]
+            start = int(self.counts[inside[: inside.index(block)]].sum())
+            total += self.parts.load(self.windows[at].name)[start : start + len(total)]
+        total /= len(covering)
+        done = 0
+        for _, first, count, _ in self.store.runs_of(block, block + 1).tolist():
+            values.seek(4 * self.outputs * first)
+            values.write(total[done : done + count].data)
+            done += count
+        ledger.seek(CHECK.itemsize * block)
+        ledger.write(CHECK.type(self._check_of(block, total.data.cast("B"))).tobytes())
+        self.finished[block] = True
+        for at in covering:
+            self.unfinished[at] -= 1
+            if not self.unfinished[at]:
+                self.parts.drop(self.windows[at].name)

@@ -25,7 +25,7 @@ from atomizer_io.prediction.options import Decoding, Execution, PointCloudClasse
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.ply_input import as_las
 from atomizer_io.prediction.point_input import PointInput
-from atomizer_io.prediction.point_predictions import PointPredictions
+from atomizer_io.prediction.point_windows import PointPredictions
 from atomizer_io.prediction.raster_scene import check_model, paths_of
 
 
@@ -101,30 +101,27 @@ def predict_points(
         )
         room = record_bytes(stored, crs, colours=source.inputs.colour) + 6 * len(codes) + 4 * len(extras)
         room += original.record_length
-        parts.begin(plan, {**previews, written: output}, needed=room * original.points)
-        done = parts.summary()
-        if done is None:  # else it was killed while it moved the file into place
-            store, grid = source.sort_into(parts, execution)
-            job = source.job(parts, tuple(classes.leave_out))
-            source.examine(job, grid, execution)
+
+        def work() -> dict[str, Any]:
+            job, grid, _ = source.prepared(parts, execution, tuple(classes.leave_out))
+            store, target = job.store(), parts.folder / written
             names = PointPredictions(parts, store, grid, len(codes)).compute(job, execution)
-            product = parts.path(written), codes, extras, source.saved.maker(), classes.replace
+            product = target, codes, extras, source.saved.maker(), classes.replace
             counts = write(original, parts, store, *product, execution.progress)
             for name in previews:
-                shown = parts.path(written), parts.path(name), source.header
-                point_preview.draw(*shown, codes, spec.label_codes, [name for name, _, _ in extras])
-            done = {
+                added = [dimension for dimension, _, _ in extras]
+                point_preview.draw(target, parts.folder / name, source.header, codes, spec.label_codes, added)
+            return {
                 "counts": dict(zip(codes, counts.tolist(), strict=True)),
                 "untouched": original.points - int(counts.sum()),
                 "codes": codes,
                 "windows": len(names),
                 "decoded": parts.decoded(names),
             }
-            parts.publish(done)
-        seconds = time.monotonic() - began
-        return PointCloudProduct(
-            output, original.points, **done, seconds=seconds, preview=previews.get(point_preview.NAME)
-        )
+
+        done = parts.finish(plan, {**previews, written: output}, room * original.points, work)
+        seconds, preview = time.monotonic() - began, previews.get(point_preview.NAME)
+        return PointCloudProduct(output, original.points, **done, seconds=seconds, preview=preview)
 
 
 def check_task(source: PointInput) -> None:

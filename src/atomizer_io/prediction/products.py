@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,10 +89,17 @@ class RasterProduct:
     windows: int = 0
     seconds: float = 0.0
 
-    @property
-    def empty(self) -> bool:
-        """Whether no pixel of the map has data."""
-        return not any(self.hectares.values()) and (self.mean is None or math.isnan(self.mean))
+    @classmethod
+    def of(
+        cls, files: Mapping[str, Path], task_spec: TaskSpec, done: Mapping[str, Any], began: float, nothing: str
+    ) -> RasterProduct:
+        """Return the product of a prediction that ``began`` then; warn if no pixel has data, since ``nothing`` was."""
+        files = {name: files[name] for name in ("map.tif", *files)}
+        target, unit, seconds = task_spec.target_name, task_spec.target_unit, round(time.monotonic() - began, 2)
+        product = cls(files["map.tif"], files, **done, target=target, unit=unit, seconds=seconds)
+        if not any(product.hectares.values()) and (product.mean is None or math.isnan(product.mean)):
+            warnings.warn(f"{product.path} has no data: {nothing}", stacklevel=3)
+        return product
 
 
 def depths(task_spec: TaskSpec, layers: Sequence[str], kinds: int) -> dict[str, int]:
@@ -135,39 +144,42 @@ def write(
 
     ``model`` is the model that made the map: its name and its seal.
     """
-    names = task_spec.names
+    names, value = task_spec.names, task_spec.target_name or "value"
     bands = {
-        "map": [task_spec.target_name or "value" if task_spec.task == "regression" else "class"],
+        "map": [value if task_spec.regression else "class"],
         "probabilities": names,
         "confidence": ["lead of the first class", "entropy"],
         "attention": [f"{sensor} {name}" for sensor, name in kinds],
     }
-    classes = MapClasses.of(task_spec)
+    classes = None if task_spec.regression else MapClasses.of(task_spec)
+    codes = {} if classes is None else dict(zip(names, classes.legend, strict=True))
     tags = {**model, "TIFFTAG_SOFTWARE": f"atomizer-io {__version__}"}
-    tags |= {} if classes is None else classes.tags()
+    if codes:
+        tags |= {"classes": json.dumps([*codes]), "codes": json.dumps([*codes.values()])}
     first = 0
     for layer, depth in depths(task_spec, layers, len(kinds)).items():
-        name = f"{layer}.tif"
+        own = classes if layer == "map" else None
         unit = task_spec.target_unit if layer == "map" and classes is None else None
         part = slice(first, first + depth)
-        own = classes if layer == "map" else None
-        _write_tiff(parts, name, map_grid, strips, part, bands[layer], unit, tags, own)
+        _write_tiff(parts, f"{layer}.tif", map_grid, strips, part, bands[layer], unit, tags, own)
         first += depth
-    totals = _totals(parts, strips, map_grid, 0 if classes is None else len(names))
-    known: dict[str, Any] = {"hectares": {}, "codes": {}, "mean": float(totals[0])}
+    totals = _totals(parts, strips, map_grid, len(codes)).tolist()
+    known: dict[str, Any] = {"hectares": {}, "codes": codes, "mean": None if codes else totals[0]}
     if classes is not None:
-        hectares = [round(area, 6) for area in totals.tolist()]  # to a hundredth of a square metre
-        known = {"hectares": dict(zip(names, hectares, strict=True)), "codes": classes.by_name, "mean": None}
-        areas = zip(names, classes.codes, hectares, strict=True)
-        shown = {"hectares": known["hectares"], "codes": known["codes"], **model}
-        _text(parts, "areas.json", json.dumps(shown, indent=1) + "\n")
-        _text(parts, "areas.csv", csv_text([("class", "code", "hectares"), *areas]))
-        _text(parts, "map.aux.xml", classes.described())
+        # to a hundredth of a square metre
+        known["hectares"] = {name: round(area, 6) for name, area in zip(names, totals, strict=True)}
+        areas = [(name, code, known["hectares"][name]) for name, code in codes.items()]
+        shown = {"hectares": known["hectares"], "codes": codes, **model}
+        for name, text in (
+            ("areas.json", json.dumps(shown, indent=1) + "\n"),
+            ("areas.csv", csv_text([("class", "code", "hectares"), *areas])),
+            ("map.aux.xml", classes.described()),
+        ):
+            (parts.folder / name).write_text(text, encoding="utf-8")
     across_m = map_grid.frame(0, 0, map_grid.height, map_grid.width)[1].size_m[0]
-    in_unit = f" ({task_spec.target_unit})" if task_spec.target_unit else ""
-    legend = None if classes is None else classes.legend
-    shown_as = f"{task_spec.target_name or 'value'}{in_unit}"
-    map_preview.draw(parts.path("map.tif"), parts.path("preview.png"), across_m, legend, shown_as)
+    shown_as = f"{value} ({task_spec.target_unit})" if task_spec.target_unit else value
+    written, preview = parts.folder / "map.tif", parts.folder / "preview.png"
+    map_preview.draw(written, preview, across_m, None if classes is None else classes.legend, shown_as)
     return known
 
 
@@ -180,24 +192,19 @@ def check_names(output: Path, layers: Sequence[str], known: Sequence[str] = LAYE
         raise ConfigError(f"layer {unknown[0]!r} is not known; use {', '.join(known)}")
 
 
-def beside(output: Path, ending: str) -> Path:
-    """Return the name of a file beside a map: ``map.tif`` → ``map.probabilities.tif``."""
-    return output.with_name(f"{output.stem}.{ending}")
+def files_of(output: Path, layers: Sequence[str], task_spec: TaskSpec | None = None) -> dict[str, Path]:
+    """Return the files of a map by their kind, such as ``map.probabilities.tif`` beside ``map.tif``.
 
-
-def sure_files(output: Path, layers: Sequence[str]) -> dict[str, Path]:
-    """Return the files beside a map that every model writes, by their kind."""
-    files = {f"{layer}.tif": beside(output, f"{layer}.tif") for layer in LAYERS if layer in layers}
-    return {**files, "preview.png": beside(output, "png")}
-
-
-def files_of(output: Path, task_spec: TaskSpec, layers: Sequence[str]) -> dict[str, Path]:
-    """Return all files of a map by their kind; the map comes last, so that the others are there with it."""
-    files = sure_files(output, layers)
-    if task_spec.task == "segmentation":
-        files |= {f"areas.{kind}": beside(output, f"areas.{kind}") for kind in ("json", "csv")}
-        files["map.aux.xml"] = output.with_name(output.name + ".aux.xml")
-    return {**files, "map.tif": output}
+    The map comes last, so that the others are there with it. Without ``task_spec``, these are only the files beside the
+    map that every model writes.
+    """
+    named = {f"{layer}.tif": f"{output.stem}.{layer}.tif" for layer in LAYERS if layer in layers}
+    named["preview.png"] = f"{output.stem}.png"
+    if task_spec is not None and task_spec.task == "segmentation":
+        named |= {kind: f"{output.stem}.{kind}" for kind in ("areas.json", "areas.csv")}
+        named["map.aux.xml"] = f"{output.name}.aux.xml"
+    beside = {kind: output.with_name(name) for kind, name in named.items()}
+    return beside if task_spec is None else {**beside, "map.tif": output}
 
 
 def _write_tiff(
@@ -217,8 +224,8 @@ def _write_tiff(
     from rasterio.transform import Affine
     from rasterio.windows import Window
 
-    plain = parts.path(f"{name}.plain")
-    dtype, nodata = ("float32", float("nan")) if classes is None else classes.kind
+    plain = parts.folder / f"{name}.plain"
+    dtype, nodata = ("float32", float("nan")) if classes is None else (classes.dtype, classes.nodata)
     profile = {
         "driver": "GTiff",
         "count": len(bands),
@@ -255,7 +262,7 @@ def _write_tiff(
     options = {"compress": "deflate", "blocksize": BLOCK, "bigtiff": "if_safer", "num_threads": "1"}
     resampling = "average" if classes is None else "nearest"
     with isolated():  # what lies in a folder to resume from is nothing to go by
-        rasterio.shutil.copy(plain, parts.path(name), driver="COG", overview_resampling=resampling, **options)
+        rasterio.shutil.copy(plain, parts.folder / name, driver="COG", overview_resampling=resampling, **options)
     plain.unlink()
 
 
@@ -277,7 +284,3 @@ def _totals(parts: PartsFolder, strips: Sequence[str], map_grid: MapGrid, classe
     if classes:
         return total
     return total / known if known else np.full(1, np.nan)
-
-
-def _text(parts: PartsFolder, name: str, text: str) -> None:
-    parts.path(name).write_text(text, encoding="utf-8")

@@ -54,17 +54,13 @@ def doubles(sources: Sequence[RasterSource], images: Sequence[Image]) -> Iterato
         if same or first.path.samefile(second.path):
             what = "is given twice" if first.path == second.path else f"and {second.path.name} hold the same values"
             yield f"{first.path.name} {what}: what it shows counts twice; leave one out"
-        elif first.date is not None and first.date == second.date and shared(first, second) > SAME_EXTENT:
-            yield (
-                f"{first.path.name} and {second.path.name} are of the same sensor, area and date ({first.date}): "
-                "leave one out, or correct its date (--date)"
-            )
-
-
-def shared(first: RasterSource, second: RasterSource) -> float:
-    """Return the share of the smaller of two rasters that the other covers."""
-    areas = common_areas(first.bounds, first.crs, second)
-    return 0.0 if areas is None else areas[0] / min(areas[1:])
+        elif first.date is not None and first.date == second.date:
+            areas = common_areas(first.bounds, first.crs, second)
+            if areas is not None and areas[0] > SAME_EXTENT * min(areas[1:]):
+                yield (
+                    f"{first.path.name} and {second.path.name} are of the same sensor, area and date ({first.date}): "
+                    "leave one out, or correct its date (--date)"
+                )
 
 
 def common_areas(box: Box, crs: str | None, source: RasterSource) -> tuple[float, float, float] | None:

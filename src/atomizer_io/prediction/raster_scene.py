@@ -19,12 +19,12 @@ from atomizer_io.io.raster_sources import overlap as reaches
 from atomizer_io.models.base import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
-from atomizer_io.prediction.options import Decoding, Execution, Windows, check_side
+from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.products import MapGrid
 from atomizer_io.prediction.raster_notes import warn_unlike
-from atomizer_io.prediction.raster_windows import WindowLayout
+from atomizer_io.prediction.raster_windows import WindowAxis, WindowLayout
 
 WINDOW_ATOMS, MOST_ATOMS = 1 << 20, 6 << 20
 USUAL_PIXELS = 256  # the side of a window of a model that does not know how large its scenes were
@@ -42,7 +42,7 @@ class RasterScene:
     map_grid: MapGrid
     layout: WindowLayout
     options: Mapping[str, Any]  # as the user calls them
-    attention: bool = False  # whether the attention of each channel is wanted
+    kinds: tuple[tuple[str, str], ...] = ()  # the (sensor, name) of each channel whose attention is wanted
     fill: bool = False  # whether to predict where nothing was observed, too
 
     @classmethod
@@ -82,29 +82,10 @@ class RasterScene:
             "--overlap": windows.overlap,
             **decoding.options(),
         }
-        layout = layout_of(map_grid, side, windows.overlap)
-        return cls(
-            fingerprint(own),
-            own.task_spec,
-            saved,
-            tuple(sources),
-            map_grid,
-            layout,
-            options,
-            "attention" in layers,
-            fill,
-        )
-
-    @property
-    def kinds(self) -> tuple[tuple[str, str], ...]:
-        """The (sensor, name) of each channel whose attention is wanted."""
-        pairs = ((c.sensor, c.name) for source in self.sources for c in source.channels)
-        return tuple(dict.fromkeys(pairs)) if self.attention else ()
-
-    @property
-    def depth(self) -> int:
-        """The number of values per position: outputs, attention of each channel, whether anything was observed."""
-        return self.task_spec.num_outputs + len(self.kinds) + 1
+        layout, mark = layout_of(map_grid, side, windows.overlap), fingerprint(own)
+        channels = ((c.sensor, c.name) for source in sources for c in source.channels)
+        kinds = tuple(dict.fromkeys(channels)) if "attention" in layers else ()
+        return cls(mark, own.task_spec, saved, tuple(sources), map_grid, layout, options, kinds, fill)
 
     def plan(self, *, inputs: Mapping[str, Any] | None = None, **chosen: Any) -> Plan:
         """Return what the outputs depend on; ``chosen`` are further options by the names that users know."""
@@ -113,25 +94,25 @@ class RasterScene:
             {"raster": [_trace(source) for source in self.sources], "model": self.mark, **(inputs or {})},
             {**self.options, **{f"--{name}": value for name, value in chosen.items()}},
             {
-                "decoding": self.model.decoding.plain(),
+                "decoding": asdict(self.model.decoding),
                 "grid": [self.map_grid.crs, self.map_grid.transform, self.map_grid.height, self.map_grid.width],
-                "windows": [self.layout.tops, self.layout.lefts, self.layout.size],
+                "windows": [self.layout.rows.starts, self.layout.columns.starts, self.layout.size],
                 **chosen,
             },
         )
 
     def bytes_needed(self, layers: Sequence[str]) -> int:
         """Return the disk space in bytes that is needed at most, temporary files included."""
-        map_grid, layout, kinds = self.map_grid, self.layout, len(self.kinds)
-        open_rows = 1 + max(len(layout.covering(*layout.strip(row))) for row in range(len(layout.tops)))
-        windows = open_rows * len(layout.lefts) * layout.size[0] * layout.size[1] * self.depth * 4
+        (height, width), rows, kinds = self.layout.size, self.layout.rows, len(self.kinds)
+        open_rows = 1 + max(len(rows.covering(rows.strip(row))) for row in range(len(rows.starts)))
+        row_bytes = len(self.layout.columns.starts) * height * width * (self.task_spec.num_outputs + kinds + 1) * 4
         depth = sum(products.depths(self.task_spec, layers, kinds).values())
         # windows that wait for others; strips, the plain file and the final one
-        return windows + 3 * map_grid.height * map_grid.width * depth * 4
+        return open_rows * row_bytes + 3 * self.map_grid.height * self.map_grid.width * depth * 4
 
     def stored(self, model: Model | str | Path, parts: PartsFolder) -> RasterScene:
         """Return the same for workers; a model in memory is saved where they find it."""
-        return replace(self, model=self.model.stored(model, parts.path(f"{MODEL}{self.mark}").absolute()))
+        return replace(self, model=self.model.stored(model, (parts.folder / f"{MODEL}{self.mark}").absolute()))
 
 
 def paths_of(rasters: Any) -> list[Path]:
@@ -164,14 +145,14 @@ def map_grid_of(source: RasterSource, gsd_m: float | None) -> MapGrid:
 
 def layout_of(map_grid: MapGrid, window_m: float, share: float) -> WindowLayout:
     """Return windows of ``window_m`` metres that overlap by ``share``."""
-    check_side(window_m)
     across, down = map_grid.frame(0, 0, map_grid.height, map_grid.width)[1].pixel_m
     if window_m < max(across, down):
         raise ConfigError(
             f"a window of {window_m:g} m is smaller than a pixel of {max(across, down):g} m: choose a larger one"
         )
-    size = (round(min(window_m / down, map_grid.height)), round(min(window_m / across, map_grid.width)))
-    return WindowLayout.over((map_grid.height, map_grid.width), size, share)
+    sides = ((map_grid.height, down), (map_grid.width, across))
+    rows, columns = (WindowAxis.over(length, round(min(window_m / step, length)), share) for length, step in sides)
+    return WindowLayout(rows, columns)
 
 
 def usual_window_m(model: Model, sources: Sequence[RasterSource]) -> float:
@@ -212,10 +193,11 @@ def check_channels(model: Model, sources: Sequence[RasterSource]) -> None:
     """Refuse rasters with channels that a model cannot read; warn of channels that it was not trained with."""
     known = model.task_spec.statistics()
     for source in sources:
-        lost, hint = model.unreadable(source.channels), sensor_hint(model.task_spec, source.channels)
+        lost = model.unreadable(source.channels)
+        new = [f"{c.sensor} {c.name}" for c in source.channels if (c.sensor, c.name) not in known]
+        hint = sensor_hint(model.task_spec, source.channels) if lost or (new and known) else ""
         if lost:
             raise DataError(source.path, without(model, lost[0]) + hint)
-        new = [f"{c.sensor} {c.name}" for c in source.channels if (c.sensor, c.name) not in known]
         if new and known:
             warnings.warn(
                 f"{source.path.name}: the model was trained without {listed(new)}; it reads them by their wavelengths"

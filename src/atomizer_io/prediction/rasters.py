@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import operator
 import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,11 @@ from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import LocalFrame, RasterInput
 from atomizer_io.models.base import Model
 from atomizer_io.prediction import products
-from atomizer_io.prediction.map_strips import MapStrips
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
 from atomizer_io.prediction.products import RasterProduct
 from atomizer_io.prediction.raster_scene import RasterScene, paths_of
-from atomizer_io.prediction.raster_windows import RasterWindow
+from atomizer_io.prediction.raster_windows import MapStrips, RasterWindow
 
 
 def predict_raster(
@@ -57,42 +55,21 @@ def predict_raster(
     """
     began, output = time.monotonic(), Path(output)
     products.check_names(output, layers)
-    beside = list(products.sure_files(output, layers).values())
-    parts = PartsFolder(output, execution, beside=beside, inputs=paths_of(rasters))
-    with parts, limited_cache():
+    beside = products.files_of(output, layers).values()
+    with PartsFolder(output, execution, beside=[*beside], inputs=paths_of(rasters)) as parts, limited_cache():
         how: dict[str, Any] = {"windows": windows, "decoding": decoding, "execution": execution}
         scene = RasterScene.of(model, rasters, like=like, gsd_m=gsd_m, layers=layers, fill=fill, **how)
-        files = products.files_of(output, scene.task_spec, layers)
-        plan = scene.plan(layers=sorted(layers))
-        parts.begin(plan, files, needed=scene.bytes_needed(layers))
-        done = parts.summary()
-        if done is None:
-            done = make_map(scene.stored(model, parts), parts, layers, execution)
-            parts.publish(done)
-    size = scene.layout.size[0] * scene.layout.size[1]
-    product = RasterProduct(
-        output,
-        {name: files[name] for name in ("map.tif", *files)},
-        **done,
-        target=scene.task_spec.target_name,
-        unit=scene.task_spec.target_unit,
-        positions=len(scene.layout) * size,
-        windows=len(scene.layout),
-        seconds=round(time.monotonic() - began, 2),
-    )
-    if product.empty:
-        warnings.warn(f"{output} has no data: nothing was observed inside its extent", stacklevel=2)
-    return product
 
+        def work() -> dict[str, Any]:
+            job = scene.stored(model, parts)
+            strips = MapStrips(parts, scene.layout, scene.task_spec, layers, scene.kinds)
+            return strips.write_map(
+                functools.partial(predict_window, job), scene.map_grid, job.model.maker(), execution
+            )
 
-def make_map(scene: RasterScene, parts: PartsFolder, layers: Sequence[str], execution: Execution) -> dict[str, Any]:
-    """Compute the map and write its files; return what is known of it as a whole."""
-    strips = MapStrips(parts, scene.layout, scene.task_spec, layers, scene.kinds)
-    strips.compute(functools.partial(predict_window, scene), execution)
-    known = products.write(
-        parts, scene.map_grid, strips.names, scene.task_spec, layers, strips.kinds, scene.model.maker()
-    )
-    return {**known, "decoded": strips.decoded()}
+        files = products.files_of(output, layers, scene.task_spec)
+        done = parts.finish(scene.plan(layers=sorted(layers)), files, scene.bytes_needed(layers), work)
+    return RasterProduct.of(files, scene.task_spec, done, began, "nothing was observed inside its extent")
 
 
 def observed(scene: RasterScene, window: RasterWindow) -> tuple[LocalFrame, Grid, AtomSet]:

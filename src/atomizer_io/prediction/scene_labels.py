@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import operator
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from atomizer_io.data.misfits import Image, misfits, sentences
 from atomizer_io.decoding.predictor import probabilities
 from atomizer_io.decoding.scene_decoder import loaded
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.io.crs import Box, LocalFrame, outline
+from atomizer_io.io.crs import outline
 from atomizer_io.io.raster_folders import SUFFIX
 from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import RasterSource, open_rasters
@@ -35,6 +33,11 @@ from atomizer_io.texts import csv_text, write_output
 COMPARED = 64  # scenes whose values are compared with the training data
 OTHER_EXTENT = 0.5  # of the extent in training: scenes that differ by more are warned of
 CUT = "one prediction stands for all of a scene, so give patches of the size of the training data"
+
+NO_PATCH = (
+    f"has {{:,}} values, and one prediction is made from at most {MOST_ATOMS:,}: cut it into patches like those of the "
+    "training data (gdal_retile.py)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,9 @@ def sources_of(
                 rasters if isinstance(rasters, list | tuple) else [rasters], model.task_spec.channels
             )
             check_channels(model, sources)
-            check_size(sources)
+            values = sum(source.height * source.width * len(source.channels) for source in sources)
+            if values > MOST_ATOMS:
+                raise DataError(sources[0].path, NO_PATCH.format(values))
             opened[name] = sources
         except AtomizerError as error:
             if fail_fast or len(scenes) == 1:
@@ -133,41 +138,25 @@ def sources_of(
     return opened, failed
 
 
-def check_size(sources: Sequence[RasterSource]) -> None:
-    """Refuse rasters that are no patches."""
-    atoms = sum(source.height * source.width * len(source.channels) for source in sources)
-    if atoms > MOST_ATOMS:
-        raise DataError(
-            sources[0].path,
-            f"has {atoms:,} values, and one prediction is made from at most {MOST_ATOMS:,}: cut it into patches like "
-            "those of the training data (gdal_retile.py)",
-        )
-
-
 def warn_of(model: Model, scenes: Mapping[str, Sequence[RasterSource]]) -> None:
     """Warn of values unlike the training data, over the first scenes together, and of channels that are missing."""
     compared = list(itertools.islice(scenes.values(), COMPARED))
-    sources = list(itertools.chain.from_iterable(compared))
+    opened = list(itertools.chain.from_iterable(compared))
     if compared:
-        warn_lacking(model.task_spec, itertools.chain.from_iterable(source.channels for source in sources))
-    images = [Image(source.path.name, source.overview(), source.channels) for source in sources]
+        warn_lacking(model.task_spec, itertools.chain.from_iterable(source.channels for source in opened))
+    images = [Image(source.path.name, source.overview(), source.channels) for source in opened]
     faults = misfits(images, model.task_spec.statistics())
-    if sizes := other_extents(compared, model.task_spec.extent_m):
-        faults["extent"] = sizes
+    usual_m = model.task_spec.extent_m
+    if usual_m is not None:
+        extents = {}
+        for sources in compared:
+            side_m = max(length * step for s in sources for length, step in zip(s.shape[::-1], s.pixel_m, strict=True))
+            if abs(side_m - usual_m) > OTHER_EXTENT * usual_m:
+                text = f"covers {side_m:.4g} m; the model was trained on scenes of {usual_m:.4g} m"
+                extents[sources[0].path.name] = text
+        faults |= {"extent": extents} if extents else {}
     for text in sentences(faults, {"fill": DECLARE, "extent": CUT}):
         warnings.warn(text, stacklevel=3)
-
-
-def other_extents(scenes: Iterable[Sequence[RasterSource]], usual_m: float | None) -> dict[str, str]:
-    """Return the scenes whose extent differs by more than half from the usual one in training, by their first file."""
-    texts: dict[str, str] = {}
-    if usual_m is None:
-        return texts
-    for sources in scenes:
-        side_m = max(length * step for s in sources for length, step in zip(s.shape[::-1], s.pixel_m, strict=True))
-        if abs(side_m - usual_m) > OTHER_EXTENT * usual_m:
-            texts[sources[0].path.name] = f"covers {side_m:.4g} m; the model was trained on scenes of {usual_m:.4g} m"
-    return texts
 
 
 @torch.no_grad()
@@ -184,15 +173,12 @@ def atoms_of(sources: Sequence[RasterSource]) -> AtomSet:
     """Return what the rasters of a scene observed, around the middle of the first."""
     first = map_grid_of(sources[0], None)
     frame, _ = first.frame(0, 0, first.height, first.width)
-    parts = [source.atoms(frame, box_of(source, frame)) for source in sources]
-    atoms = functools.reduce(operator.add, (part for part in parts if part is not None), AtomSet())
+    atoms = AtomSet()
+    for source in sources:
+        x, y = outline(source.bounds, source.crs, source.crs)
+        x, y = frame.metres(x, y) if source.crs == frame.crs else frame.metres_from(source.crs, x, y)
+        part = source.atoms(frame, (float(x.min()), float(y.min()), float(x.max()), float(y.max())))
+        atoms = atoms if part is None else atoms + part
     if not atoms.num_atoms:
         raise DataError(sources[0].path, "has no valid measurement: everything is nodata, NaN or masked")
     return atoms
-
-
-def box_of(source: RasterSource, frame: LocalFrame) -> Box:
-    """Return the bounds of a raster in metres in a frame."""
-    x, y = outline(source.bounds, source.crs, source.crs)
-    x, y = frame.metres(x, y) if source.crs == frame.crs else frame.metres_from(source.crs, x, y)
-    return (float(x.min()), float(y.min()), float(x.max()), float(y.max()))

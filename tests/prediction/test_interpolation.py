@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.io.point_atoms import one_per_cube
+from atomizer_io.prediction.point_windows import interpolated
 
 
 def test_one_point_of_each_cube_is_decoded() -> None:
