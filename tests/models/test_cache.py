@@ -85,7 +85,7 @@ def test_an_equal_grid_elsewhere_is_not_built_again() -> None:
 
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("rotations", [0, 1, 2, 3])
-def test_queries_on_pixels_of_a_scene_that_comes_again_are_located_once(rotations: int, flip: bool) -> None:
+def test_pixels_are_located_once_as_many_queries_were(rotations: int, flip: bool) -> None:
     model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
     grid = aio.Grid(9, 7, 10.0)
     atoms = raster(1, size=(9, 7), holes=0.2) + raster(2, size=(3, 3), gsd=30.0)
@@ -93,10 +93,10 @@ def test_queries_on_pixels_of_a_scene_that_comes_again_are_located_once(rotation
     assert sample.queries is not None
     cache = GeometryCache(model.config)
     generator = torch.Generator().manual_seed(0)
-    draws = [sample.queries.positions[torch.randperm(63, generator=generator)[:20]] for _ in range(4)]
+    draws = [sample.queries.positions[torch.randperm(63, generator=generator)[:32]] for _ in range(5)]
     with mock.patch.object(module, "locate", wraps=module.locate) as locating:
         result = [cache.prepare(sample.atoms, where)[1] for where in draws]
-        assert locating.call_count == 2  # the first queries, then all pixels
+        assert locating.call_count == 3  # twice 32 queries, then all 63 pixels
     geometry = model.geometry(sample.atoms)
     for where, located in zip(draws, result, strict=True):
         expected = model.locate(sample.atoms, geometry, where)

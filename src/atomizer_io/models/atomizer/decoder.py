@@ -22,8 +22,11 @@ from atomizer_io.models.atomizer.geometry.neighbors import LocatedQueries
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.observations import Look, ObservationAttention
 from atomizer_io.models.atomizer.ops.kernels import queries as kernel
+from atomizer_io.models.atomizer.ops.linear import Linear, product, product_by_head
 from atomizer_io.models.atomizer.ops.memory import Keeping, rows_at_once
 from atomizer_io.models.atomizer.tokens import TokenParts, offset_dim, offset_features
+
+TRAINED = 4  # times as many queries at once with gradients as without: fewer and larger products
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +73,18 @@ class LatentAttention(nn.Module):
         inner = heads * head_dim
         self.context_norm = nn.LayerNorm(width)
         self.norm = nn.LayerNorm(width)
-        self.query = nn.Linear(width, inner, bias=False)
-        self.key = nn.Linear(width + self.offset_dim, inner, bias=False)
-        self.value = nn.Linear(width + self.offset_dim, inner, bias=False)
-        self.out = nn.Linear(inner, width)
+        self.query = Linear(width, inner, bias=False)
+        self.key = Linear(width + self.offset_dim, inner, bias=False)
+        self.value = Linear(width + self.offset_dim, inner, bias=False)
+        self.out = Linear(inner, width)
 
     def project(self, h_LD: Tensor) -> Projected:
         """Return keys and values of latents (L, D), without their offsets."""
         context_LD = self.context_norm(h_LD)
         shape = (self.heads, self.head_dim)
         return Projected(
-            (context_LD @ self.key.weight[:, : self.width].T).unflatten(1, shape),
-            (context_LD @ self.value.weight[:, : self.width].T).unflatten(1, shape),
+            product(context_LD, self.key.weight[:, : self.width].T).unflatten(1, shape),
+            product(context_LD, self.value.weight[:, : self.width].T).unflatten(1, shape),
         )
 
     def forward(self, q_MD: Tensor, pieces: Sequence[Piece]) -> Tensor:
@@ -102,7 +105,7 @@ class LatentAttention(nn.Module):
     def combine(self, values_MHE: Tensor, offsets_HMO: Tensor | None) -> Tensor:
         """Return what pooled values and offset features of the neighbours add to the queries: (M, D)."""
         if offsets_HMO is not None:
-            offsets_HME = offsets_HMO @ self._offset_weight(self.value).transpose(1, 2)
+            offsets_HME = product_by_head(offsets_HMO.unbind(), self._offset_weight(self.value).transpose(1, 2))
             values_MHE = values_MHE + offsets_HME.transpose(0, 1)
         out_MD: Tensor = self.out(values_MHE.flatten(1))
         return out_MD
@@ -141,7 +144,7 @@ class LatentAttention(nn.Module):
         query_MHE = self.query(self.norm(q_MD)).unflatten(1, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
         if not self.offset_dim:
             return query_MHE, None
-        return query_MHE, query_MHE.transpose(0, 1) @ self._offset_weight(self.key)
+        return query_MHE, product_by_head(query_MHE.unbind(1), self._offset_weight(self.key))
 
     def _weights(
         self, query_MHE: Tensor, folded_HMO: Tensor | None, latents: Projected, near: LocatedQueries
@@ -200,6 +203,8 @@ class Decoder(nn.Module):
         room = 1.0  # share of a group that is still free
         for piece in pieces:
             size = rows_at_once(self.query_bytes(piece), self.q_init.device)
+            if torch.is_grad_enabled():  # what the backward pass needs is kept anyway
+                size *= TRAINED
             for start in range(0, max(1, len(piece)), size):
                 part = piece.rows(slice(start, min(len(piece), start + size)))
                 if groups[-1] and len(part) / size > room:

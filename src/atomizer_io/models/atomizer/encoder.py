@@ -12,6 +12,7 @@ from atomizer_io.models.atomizer.config import Encodings
 from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.ops.attention import FoldedCrossAttention
+from atomizer_io.models.atomizer.ops.linear import Linear
 from atomizer_io.models.atomizer.tokenizer import Tokens
 
 
@@ -26,7 +27,7 @@ class Encoder(nn.Module):
         nn.init.trunc_normal_(self.h_init, std=0.02)
         self.norm = nn.LayerNorm(width)
         self.attention = FoldedCrossAttention(encodings, width, heads, head_dim)
-        self.out = nn.Linear(heads * head_dim, width)
+        self.out = Linear(heads * head_dim, width)
         self.feedforward = FeedForward(width, expansion, dropout)
 
     def forward(self, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, pad, scaled_dot_product_attention, softplus
 
 from atomizer_io.models.atomizer.encodings import compress
+from atomizer_io.models.atomizer.ops.linear import Linear
 
 
 class FeedForward(nn.Module):
@@ -21,9 +22,9 @@ class FeedForward(nn.Module):
         super().__init__()
         hidden = round(width * expansion)
         self.norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, hidden)
+        self.up = Linear(width, hidden)
         self.dropout = nn.Dropout(dropout)
-        self.down = nn.Linear(hidden, width)
+        self.down = Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what is to be added to ``x``, in its shape."""
@@ -38,9 +39,9 @@ class GatedFeedForward(nn.Module):
         super().__init__()
         hidden = round(width * expansion)
         self.norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 2 * hidden, bias=False)
+        self.up = Linear(width, 2 * hidden, bias=False)
         self.dropout = nn.Dropout(dropout)
-        self.down = nn.Linear(hidden, width)
+        self.down = Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what is to be added to ``x``, in its shape."""
@@ -59,8 +60,8 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
         self.norm = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * heads * head_dim, bias=False)
-        self.out = nn.Linear(heads * head_dim, width)
+        self.qkv = Linear(width, 3 * heads * head_dim, bias=False)
+        self.out = Linear(heads * head_dim, width)
 
     def weights(self, x_BTD: Tensor, angles_BRe: Tensor | None = None) -> Tensor:
         """Return the attention (B, H, T, T) itself, for explanations."""

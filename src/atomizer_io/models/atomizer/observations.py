@@ -30,6 +30,7 @@ from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.ops.attention import CellAttention, Folded
 from atomizer_io.models.atomizer.ops.kernels import queries as kernel
+from atomizer_io.models.atomizer.ops.linear import Linear, product_by_head
 from atomizer_io.models.atomizer.tokenizer import Observations, Tokens
 from atomizer_io.models.atomizer.tokens import TokenParts, value_features
 
@@ -94,12 +95,12 @@ class RawObservationAttention(nn.Module):
         self.heads, self.head_dim = heads, head_dim
         inner = heads * head_dim
         self.norm = nn.LayerNorm(width)
-        self.query = nn.Linear(width, inner, bias=False)
-        self.key = nn.Linear(sum(self.parts), inner, bias=False)
-        self.value = nn.Linear(sum(self.parts), inner, bias=False)
+        self.query = Linear(width, inner, bias=False)
+        self.key = Linear(sum(self.parts), inner, bias=False)
+        self.value = Linear(sum(self.parts), inner, bias=False)
         self.unseen = nn.Parameter(torch.empty(sum(self.parts)))  # old name
         nn.init.trunc_normal_(self.unseen, std=0.02)  # old name
-        self.out = nn.Linear(inner, width)
+        self.out = Linear(inner, width)
 
     def forward(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:
         """Return what observations add to the shared query, (M, D) for the queries of all looks."""
@@ -133,7 +134,7 @@ class RawObservationAttention(nn.Module):
     def project(self, pooled_HMF: Tensor) -> Tensor:
         """Return what pooled tokens (H, M, F) add to the shared query: (M, D)."""
         value_HEF = self.value.weight.unflatten(0, (self.heads, self.head_dim))
-        attended_HME = pooled_HMF @ value_HEF.transpose(1, 2)
+        attended_HME = product_by_head(pooled_HMF.unbind(), value_HEF.transpose(1, 2))
         out_MD: Tensor = self.out(attended_HME.transpose(0, 1).flatten(1))
         return out_MD
 
@@ -231,12 +232,12 @@ class DeepObservationAttention(CellAttention):
     def __init__(self, encodings: Encodings, width: int, heads: int, head_dim: int, hidden: int) -> None:
         super().__init__(encodings, heads, head_dim, hidden, offsets=False)
         inner = heads * head_dim
-        self.first = nn.Linear(sum(self.parts), self.hidden)
-        self.logit = nn.Linear(self.hidden, self.heads, bias=False)  # the shared query, multiplied with all keys
-        self.value = nn.Linear(self.hidden, inner, bias=False)
+        self.first = Linear(sum(self.parts), self.hidden)
+        self.logit = Linear(self.hidden, self.heads, bias=False)  # the shared query, multiplied with all keys
+        self.value = Linear(self.hidden, inner, bias=False)
         self.unseen = nn.Parameter(torch.empty(self.hidden))  # old name
         nn.init.trunc_normal_(self.unseen, std=0.02)  # old name
-        self.out = nn.Linear(inner, width)
+        self.out = Linear(inner, width)
 
     def forward(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:  # type: ignore[override]
         """Return what observations add to the shared query, (M, D) for the queries of all looks."""

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.data.acquisition import memory
+from atomizer_io.data.acquisition import Acquisition, memory
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.inputs import metres
 from atomizer_io.models.atomizer.config import AtomizerConfig
@@ -26,7 +26,6 @@ from atomizer_io.models.atomizer.temporal import time_steps
 
 KEPT_BYTES = 512 << 20  # of all kept geometries together
 ATOM_BYTES = 16  # of a geometry
-WORTHWHILE = 4  # sites are located once and for all where there are at most so many times as many as queries
 
 
 @dataclass(slots=True)
@@ -36,7 +35,7 @@ class _Kept:
     geometry: Geometry
     origin_2: Tensor  # where the scene of the last request lay
     placed: Geometry  # the geometry there
-    uses: int = 0
+    queries: int = 0  # located in it so far
     located: dict[bytes, LocatedQueries] = field(default_factory=dict)
     sites: dict[object, tuple[Raster, LocatedQueries] | None] = field(default_factory=dict)  # by neighbours, footprint
 
@@ -112,6 +111,7 @@ class GeometryCache:
             near = around(atoms, origin_2)
             located = locate(self.config, near, kept.geometry, where_M2, sites=sites, **how)
             kept.located = {key: located}  # those of the last request
+        kept.queries += len(located)
         return kept.at(origin_2), located
 
     def _from_sites(
@@ -119,9 +119,9 @@ class GeometryCache:
     ) -> LocatedQueries | None:
         """Return queries that lie exactly on pixels from all pixels, located once; None where they do not.
 
-        Only a scene that came before is worth that, and only where most of its pixels are queried in a few visits.
+        All pixels are located as soon as so many queries were: this at most doubles the work.
         """
-        if kept.uses < 2:
+        if kept.queries < max((len(a.positions) for a in rasters(atoms)), default=1):
             return None
         footprint_m = how["footprint_m"]
         if np.ndim(footprint_m if footprint_m is not None else 0.0) > 1:  # each query has its own
@@ -138,11 +138,10 @@ class GeometryCache:
     ) -> tuple[Raster, LocatedQueries] | None:
         """Return the first raster on whose pixels all queries lie, with its pixels located; None if there is none."""
         near = around(atoms, origin_2)
-        for positions_P2 in {memory(a.positions): a.positions for a in near}.values():
-            if len(positions_P2) <= WORTHWHILE * len(where_M2):
-                raster = Raster.of(positions_P2)
-                if raster is not None and raster.index(where_M2) is not None:
-                    return raster, locate(self.config, near, kept.geometry, positions_P2, **how)
+        for positions_P2 in {memory(a.positions): a.positions for a in rasters(near)}.values():
+            raster = Raster.of(positions_P2)
+            if raster is not None and raster.index(where_M2) is not None:
+                return raster, locate(self.config, near, kept.geometry, positions_P2, **how)
         return None
 
     def _kept(self, atoms: AtomSet, origin_2: Tensor, atoms_per_latent: int | None, max_points: int | None) -> _Kept:
@@ -155,7 +154,6 @@ class GeometryCache:
                 self.config, around(atoms, origin_2), atoms_per_latent=atoms_per_latent, max_points=max_points
             )
             kept = _Kept(own, origin_2, replace(own, center_2=own.center_2 + origin_2))
-        kept.uses += 1
         self._scenes[key] = kept
         while len(self._scenes) > self.entries or (len(self._scenes) > 1 and self._bytes() > KEPT_BYTES):
             self._scenes.popitem(last=False)
@@ -178,6 +176,11 @@ class GeometryCache:
                 None if a.valid is None else a.valid.T,
             ]
         return _digest(parts)
+
+
+def rasters(atoms: AtomSet) -> list[Acquisition]:
+    """Return the acquisitions of pixels."""
+    return [acquisition for acquisition in atoms if max(acquisition.footprint_m or (0.0,)) > 0]
 
 
 def _digest(items: Iterable[object]) -> bytes:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,6 +28,7 @@ from atomizer_io.models.atomizer.config import Encodings
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.geometry.cells import Cells, Segments
 from atomizer_io.models.atomizer.ops.kernels import cells as kernel
+from atomizer_io.models.atomizer.ops.linear import Linear, product_by_head
 from atomizer_io.models.atomizer.ops.memory import Keeping, rows_at_once
 from atomizer_io.models.atomizer.tokenizer import Tokens
 from atomizer_io.models.atomizer.tokens import TokenParts, offset_dim, offset_features, value_features
@@ -140,11 +142,11 @@ class CellAttention(nn.Module, abc.ABC):
         empty_HE = self.of_empty_cell(value_HED)
         features = max(*self.parts, self.offset_dim)
         if kernel.usable(query_D.dtype, query_D.device, self.hidden, self.heads, features):
-            lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_L2)
+            lse_GH, pooled = self._pool_compiled(folded, tokens, cells, segments, anchors_L2)
             if len(segments.cell_G) == len(cells) and bool(cells.counts_L.all()):  # each cell is one segment
                 whole = replace(folded, out_HE=folded.out_HE + 0.0 * empty_HE)  # the empty cell takes part in the graph
-                return self._project(whole, pooled_GHD).flatten(1)
-            out_GHE = self._project(folded, pooled_GHD)
+                return self._project(whole, pooled).flatten(1)
+            out_GHE = self._project(folded, pooled)
             return merge(lse_GH, out_GHE, segments.cell_G, len(cells), empty_HE).flatten(1)
         order_G, blocks = plan(segments, cells, tokens, anchors_L2, rows_at_once(self.atom_bytes(), query_D.device))
         none_0H = query_D.new_zeros(0, self.heads) if blocks else folded.of_no_atoms()
@@ -164,8 +166,8 @@ class CellAttention(nn.Module, abc.ABC):
 
     def _pool_compiled(
         self, folded: Folded, tokens: Tokens, cells: Cells, segments: Segments, anchors_L2: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return log-sum-exp (G, H) and pooled g (G, H, D) of all segments, computed by the compiled kernel."""
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return log-sum-exp (G, H) and, of each head, pooled g (G, D) of all segments, by the compiled kernel."""
         c = self.encodings
         atoms = kernel.CellAtoms(
             value=tokens.value_N,
@@ -188,9 +190,9 @@ class CellAttention(nn.Module, abc.ABC):
             atoms, folded.value_FD, folded.kind_KD, folded.site_FD, folded.offset_FD, folded.logit_DH.T
         )
 
-    def _project(self, folded: Folded, pooled_KHD: Tensor) -> Tensor:
-        """Return W_v (W2 Σ α g + b2): (K, H, D) → (K, H, E)."""
-        return torch.einsum("khd,hde->khe", pooled_KHD, folded.out_HDE) + folded.out_HE
+    def _project(self, folded: Folded, pooled: Sequence[Tensor]) -> Tensor:
+        """Return W_v (W2 Σ α g + b2): (K, D) of each head → (K, H, E)."""
+        return product_by_head(pooled, folded.out_HDE).transpose(0, 1) + folded.out_HE
 
     def kind_shares(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Return the share of each cell's attention that went to each kind (L, H, kinds), zero for empty cells."""
@@ -217,7 +219,7 @@ class CellAttention(nn.Module, abc.ABC):
         lse_KH = logits_KnH.logsumexp(dim=1)
         weight_KnH = (logits_KnH - lse_KH[:, None]).exp()
         pooled_KHD = weight_KnH.transpose(1, 2).to(hidden_KnD.dtype) @ hidden_KnD
-        return lse_KH, self._project(folded, pooled_KHD)
+        return lse_KH, self._project(folded, pooled_KHD.unbind(1))
 
     def hidden_and_logits(
         self, folded: Folded, value_N: Tensor, site_SF: Tensor | None, block: Block
@@ -245,11 +247,11 @@ class FoldedCrossAttention(CellAttention):
     def __init__(self, encodings: Encodings, width: int, heads: int, head_dim: int) -> None:
         super().__init__(encodings, heads, head_dim, width, offsets=True)
         inner = heads * head_dim
-        self.first = nn.Linear(sum(self.parts) + self.offset_dim, width)
-        self.second = nn.Linear(width, width)
-        self.query = nn.Linear(width, inner, bias=False)
-        self.key = nn.Linear(width, inner, bias=False)
-        self.value = nn.Linear(width, inner, bias=False)
+        self.first = Linear(sum(self.parts) + self.offset_dim, width)
+        self.second = Linear(width, width)
+        self.query = Linear(width, inner, bias=False)
+        self.key = Linear(width, inner, bias=False)
+        self.value = Linear(width, inner, bias=False)
         self.empty = nn.Parameter(torch.empty(width))  # the one token of a cell without atoms
         nn.init.trunc_normal_(self.empty, std=0.02)
 

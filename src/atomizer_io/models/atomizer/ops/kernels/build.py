@@ -91,6 +91,11 @@ def without_kernels() -> Iterator[None]:
         _avoided.pop()
 
 
+def wanted() -> bool:
+    """Whether neither the environment nor :func:`without_kernels` switches to plain torch."""
+    return not _avoided and not _switched_off()
+
+
 def library(source: str, dtype: torch.dtype) -> Loaded | None:
     """The kernels of ``source``.c for one precision, or None where plain torch is to be used."""
     if _avoided:

@@ -75,6 +75,15 @@ def addresses(
     return pointers
 
 
+def table(
+    name: str, tensors: Sequence[Tensor | None], dtype: torch.dtype, shapes: Sequence[tuple[int, int]]
+) -> ctypes.Array[ctypes.c_void_p]:
+    """Where each of some tensors begins, null for None; the tensors must outlive the call of the kernel."""
+    pairs = zip(tensors, shapes, strict=True)
+    pointers = [None if tensor is None else address(name, tensor, dtype, shape) for tensor, shape in pairs]
+    return (ctypes.c_void_p * len(pointers))(*pointers)
+
+
 def run(
     function: str,
     kernels: Loaded,

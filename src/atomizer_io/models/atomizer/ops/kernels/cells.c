@@ -19,13 +19,14 @@ typedef struct {
     const real *site_field;    /* sites x site_features, or null */
     /* folded weights, row-major with `width` columns */
     const real *value_weight, *kind_weight, *site_weight, *offset_weight /* or null */, *logit_weight; /* heads x width */
-    int64_t atoms, ordered, sites, kinds, cells; /* how many there are of what is numbered above; `ordered` by cell */
+    int64_t atoms, ordered, sites, kinds, cells, segments; /* how many there are of what is above; `ordered` by cell */
     int32_t width, heads, value_frequencies, offset_frequencies, site_features, axes;
     double value_step, offset_step, offset_scale; /* distance between frequencies; metres */
-    /* results of the forward pass, by segment */
+    /* results of the forward pass: segments x heads; heads x segments x width */
     real *lse, *pooled;
     /* backward: gradients of the results, and of the weights (accumulated) */
-    const real *lse_grad, *pooled_grad;
+    const real *lse_grad;
+    const real *const *pooled_grad; /* of each head */
     real *value_weight_grad, *kind_weight_grad, *site_weight_grad, *offset_weight_grad, *logit_weight_grad;
 } Cells;
 
@@ -46,6 +47,7 @@ typedef struct {
 } Space;
 
 static int value_features(const Cells *t) { return 2 * t->value_frequencies + 1; }
+static int has_site_part(const Cells *t) { return t->offset_weight || t->site_field; }
 static int offset_features(const Cells *t) { return t->axes * (2 * t->offset_frequencies + 1); }
 
 static Matrix copied(Matrix to, const real *from, int rows, int width) {
@@ -88,6 +90,7 @@ static int64_t next_sites(const Cells *t, Space *s, int64_t a, int64_t end, int 
 /* The part of the pre-activation that all atoms of a site share. */
 static void site_parts(const Cells *t, Space *s, int64_t cell, int count) {
     int width = t->width, features = offset_features(t), axes = t->axes;
+    if (!has_site_part(t)) return;
     memset(s->site.at, 0, sizeof(real) * count * s->site.row);
     if (t->offset_weight) {
         for (int axis = 0; axis < axes; axis++) {
@@ -112,9 +115,10 @@ INLINE void hidden_tile(const Cells *t, Space *s, const int rows, const int colu
     int width = t->width, features = value_features(t);
     vec sum[6][2];
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < columns; j++)
-            sum[i][j] = load(t->kind_weight + (int64_t)t->kind[a + r + i] * width + d + j * LANES) +
-                        load(s->site.at + s->slot[r + i] * s->site.row + d + j * LANES);
+        for (int j = 0; j < columns; j++) sum[i][j] = load(t->kind_weight + (int64_t)t->kind[a + r + i] * width + d + j * LANES);
+    if (has_site_part(t))
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < columns; j++) sum[i][j] += load(s->site.at + s->slot[r + i] * s->site.row + d + j * LANES);
     for (int f = 0; f < features; f++) {
         vec line[2];
         for (int j = 0; j < columns; j++) line[j] = load(s->value_weight.at + f * s->value_weight.row + d + j * LANES);
@@ -149,9 +153,14 @@ INLINE int block(const Cells *t, Space *s, int64_t a, int count, int slot, const
         value[i] = t->value[t->order[a + i]];
     }
     fourier(value, count, t->value_frequencies, (real)t->value_step, s->phi, ATOMS);
-    for (; r + 6 <= count; r += 6) hidden_rows(t, s, 6, slopes, a, r);
-    for (; r + 2 <= count; r += 2) hidden_rows(t, s, 2, slopes, a, r);
-    for (; r < count; r++) hidden_rows(t, s, 1, slopes, a, r);
+    while (r < count) switch (tile_rows(count - r)) {
+            case 6: hidden_rows(t, s, 6, slopes, a, r), r += 6; break;
+            case 5: hidden_rows(t, s, 5, slopes, a, r), r += 5; break;
+            case 4: hidden_rows(t, s, 4, slopes, a, r), r += 4; break;
+            case 3: hidden_rows(t, s, 3, slopes, a, r), r += 3; break;
+            case 2: hidden_rows(t, s, 2, slopes, a, r), r += 2; break;
+            default: hidden_rows(t, s, 1, slopes, a, r), r += 1; break;
+        }
     dots(count, t->heads, s->hidden, s->logit_weight, t->width, s->logit, t->heads);
     return slot;
 }
@@ -207,11 +216,39 @@ static int pool_range(const Cells *t, int64_t first, int64_t last) {
         for (int h = 0; h < heads; h++) {
             t->lse[g * heads + h] = peak[h] + (real)log(total[h]);
             for (int d = 0; d < width; d += LANES)
-                store(t->pooled + (g * heads + h) * width + d, load(s->pooled.at + h * s->pooled.row + d) * (1 / total[h]));
+                store(t->pooled + (h * t->segments + g) * width + d, load(s->pooled.at + h * s->pooled.row + d) * (1 / total[h]));
         }
     }
     free_space(s);
     return DONE;
+}
+
+/* The gradient of the pre-activation of up to 6 atoms, in place of g, added to that of their kinds and sites. */
+INLINE void grad_tile(const Cells *t, Space *s, const int rows, const int columns, int64_t a, int r, int d) {
+    const int heads = t->heads;
+    vec sum[6][2] = {{{0}}};
+    for (int h = 0; h < 2 * heads; h++) {
+        vec line[2];
+        for (int j = 0; j < columns; j++) line[j] = load(s->both.at + h * s->both.row + d + j * LANES);
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < columns; j++) sum[i][j] += s->mix[(r + i) * 2 * heads + h] * line[j];
+    }
+    for (int i = 0; i < rows; i++) {
+        real *kind = t->kind_weight_grad + (int64_t)t->kind[a + r + i] * t->width + d;
+        real *site = below(s->site_grad, s->slot[r + i]).at + d;
+        for (int j = 0; j < columns; j++) {
+            vec x = sum[i][j] * load(s->slope.at + (r + i) * s->slope.row + d + j * LANES);
+            store(s->hidden.at + (r + i) * s->hidden.row + d + j * LANES, x);
+            store(kind + j * LANES, load(kind + j * LANES) + x);
+            if (has_site_part(t)) store(site + j * LANES, load(site + j * LANES) + x);
+        }
+    }
+}
+
+INLINE void grad_rows(const Cells *t, Space *s, const int rows, int64_t a, int r) {
+    int d = 0;
+    for (; d + 2 * LANES <= t->width; d += 2 * LANES) grad_tile(t, s, rows, 2, a, r, d);
+    if (d < t->width) grad_tile(t, s, rows, 1, a, r, d);
 }
 
 /* Gradients of the weights from the atoms of one block. */
@@ -231,19 +268,14 @@ static void block_backward(const Cells *t, Space *s, int64_t g, int64_t a, int c
             s->weight_t[h * ATOMS + i] = logit_grad;
         }
     product(heads, count, s->weight_t, ATOMS, 1, s->hidden, (Matrix){t->logit_weight_grad, width}, width);
-    /* from here `hidden` holds the gradient of g, then that of the pre-activation */
-    memset(s->hidden.at, 0, sizeof(real) * count * s->hidden.row);
-    product(count, 2 * heads, s->mix, 2 * heads, 1, s->both, s->hidden, width);
-    for (int i = 0; i < count; i++) {
-        real *grad = below(s->hidden, i).at, *slope = below(s->slope, i).at, *site = below(s->site_grad, s->slot[i]).at;
-        real *kind = t->kind_weight_grad + (int64_t)t->kind[a + i] * width;
-        for (int d = 0; d < width; d += LANES) {
-            vec x = load(grad + d) * load(slope + d);
-            store(grad + d, x);
-            store(kind + d, load(kind + d) + x);
-            store(site + d, load(site + d) + x);
+    for (int r = 0; r < count;) switch (tile_rows(count - r)) {
+            case 6: grad_rows(t, s, 6, a, r), r += 6; break;
+            case 5: grad_rows(t, s, 5, a, r), r += 5; break;
+            case 4: grad_rows(t, s, 4, a, r), r += 4; break;
+            case 3: grad_rows(t, s, 3, a, r), r += 3; break;
+            case 2: grad_rows(t, s, 2, a, r), r += 2; break;
+            default: grad_rows(t, s, 1, a, r), r += 1; break;
         }
-    }
     product(features, count, s->phi, ATOMS, 1, s->hidden, (Matrix){t->value_weight_grad, width}, width);
 }
 
@@ -254,16 +286,16 @@ static int pool_range_backward(const Cells *t, int64_t first, int64_t last) {
     copied(below(s->both, heads), t->logit_weight, heads, width);
     for (int64_t g = first; g < last; g++) {
         real inner[MAX_HEADS];
-        const real *pooled_grad = t->pooled_grad + g * heads * width;
-        copied(s->both, pooled_grad, heads, width);
-        for (int h = 0; h < heads; h++)
-            dots(1, 1, below(s->both, h), (Matrix){t->pooled + (g * heads + h) * width, width}, width, inner + h, 1);
+        for (int h = 0; h < heads; h++) {
+            memcpy(below(s->both, h).at, t->pooled_grad[h] + g * width, sizeof(real) * width);
+            dots(1, 1, below(s->both, h), (Matrix){t->pooled + (h * t->segments + g) * width, width}, width, inner + h, 1);
+        }
         int64_t end = t->begin[g] + t->length[g];
         for (int64_t a = t->begin[g]; a < end;) {
             int sites, slot = 0;
             int64_t stop = next_sites(t, s, a, end, &sites);
             site_parts(t, s, t->cell[g], sites);
-            memset(s->site_grad.at, 0, sizeof(real) * sites * s->site_grad.row);
+            if (has_site_part(t)) memset(s->site_grad.at, 0, sizeof(real) * sites * s->site_grad.row);
             while (a < stop) {
                 int count = stop - a < ATOMS ? (int)(stop - a) : ATOMS;
                 slot = block(t, s, a, count, slot, 1);

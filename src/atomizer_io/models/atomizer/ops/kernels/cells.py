@@ -6,6 +6,8 @@ Shapes: N atoms, G segments, S sites, L cells, K kinds, H heads, D width, F feat
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from atomizer_io.models.atomizer.ops.kernels.build import library
-from atomizer_io.models.atomizer.ops.kernels.calls import addresses, kernels_of, run
+from atomizer_io.models.atomizer.ops.kernels.calls import addresses, kernels_of, run, table
 from atomizer_io.models.atomizer.ops.kernels.layout import CELL_WEIGHTS, MAX_FEATURES, MAX_HEADS, Cells
 
 _NUMBERS = ("value_frequencies", "value_step", "offset_frequencies", "offset_step", "offset_scale")
@@ -61,46 +63,46 @@ def pool_cells(
     site_weight_FD: Tensor,
     offset_weight_FD: Tensor | None,
     logit_weight_HD: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Log-sum-exp (G, H) of each segment's logits and the pooled g (G, H, D)."""
-    result: tuple[Tensor, Tensor] = _PoolCells.apply(
+) -> tuple[Tensor, list[Tensor]]:
+    """Log-sum-exp (G, H) of each segment's logits, and the g pooled by each head (G, D)."""
+    lse_GH, *pooled = _PoolCells.apply(
         atoms, value_weight_FD, kind_weight_KD, site_weight_FD, offset_weight_FD, logit_weight_HD
     )  # type: ignore[no-untyped-call]
-    return result
+    return lse_GH, pooled
 
 
 class _PoolCells(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, atoms: CellAtoms, *weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, atoms: CellAtoms, *weights: Tensor | None) -> tuple[Tensor, ...]:
         weights = tuple(None if weight is None else weight.contiguous() for weight in weights)
         logit = weights[-1]
         assert logit is not None
         segments, (heads, width) = len(atoms.cell), logit.shape
-        lse, pooled = logit.new_empty(segments, heads), logit.new_empty(segments, heads, width)
+        lse, pooled = logit.new_empty(segments, heads), logit.new_empty(heads, segments, width)
         _run("cells_forward", atoms, weights, {"lse": lse, "pooled": pooled}, {})
         ctx.atoms = atoms
         ctx.save_for_backward(*weights, lse, pooled)
-        return lse, pooled
+        return lse, *pooled  # one tensor a head, so that their gradients need not be joined
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, lse_grad: Tensor, pooled_grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, lse_grad: Tensor, *pooled_grad: Tensor) -> tuple[Tensor | None, ...]:
         *weights, lse, pooled = ctx.saved_tensors
-        results = {
-            "lse": lse,
-            "pooled": pooled,
-            "lse_grad": lse_grad.contiguous(),
-            "pooled_grad": pooled_grad.contiguous(),
-        }
+        results = {"lse": lse, "pooled": pooled, "lse_grad": lse_grad.contiguous()}
         like = {
             f"{name}_grad": weight for name, weight in zip(CELL_WEIGHTS, weights, strict=True) if weight is not None
         }
-        sums = _run("cells_backward", ctx.atoms, weights, results, like)
+        sums = _run("cells_backward", ctx.atoms, weights, results, like, [grad.contiguous() for grad in pooled_grad])
         return (None, *(sums.get(f"{name}_grad") for name in CELL_WEIGHTS))
 
 
 def _run(
-    function: str, atoms: CellAtoms, weights: Any, results: dict[str, Tensor], like: dict[str, Tensor]
+    function: str,
+    atoms: CellAtoms,
+    weights: Any,
+    results: dict[str, Tensor],
+    like: dict[str, Tensor],
+    pooled_grad: Sequence[Tensor] = (),
 ) -> dict[str, Tensor]:
     """Run a kernel over all segments; returns the sums that it accumulates in tensors ``like`` these."""
     (heads, width), real = weights[-1].shape, weights[-1].dtype
@@ -115,5 +117,7 @@ def _run(
     settings |= addresses(Cells, kernels, real, arrays | like, sizes, absent=("site_field", "offset_weight"))
     settings |= {"heads": heads, "width": width, "site_features": len(weights[2]), "kinds": len(weights[1])}
     settings |= {"atoms": len(fixed["value"]), "ordered": len(fixed["order"])}
-    settings |= {"sites": len(fixed["position"]), "cells": len(fixed["anchor"]), "axes": fixed["anchor"].shape[1]}
+    settings |= {"sites": len(fixed["position"]), "cells": len(fixed["anchor"]), "segments": len(fixed["cell"])}
+    by_head = table("pooled_grad", pooled_grad, real, [(len(fixed["cell"]), width)] * len(pooled_grad))
+    settings |= {"axes": fixed["anchor"].shape[1], "pooled_grad": ctypes.addressof(by_head)}
     return run(function, kernels, Cells, settings, like, fixed["length"].numpy())

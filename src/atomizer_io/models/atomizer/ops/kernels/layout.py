@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import torch
 
-ABI = 3  # as in vectors.h; another number where the meaning of a structure or function changes, not its size
+ABI = 4  # as in vectors.h; another number where the meaning of a structure or function changes, not its size
 MAX_HEADS, MAX_FEATURES, MAX_NEIGHBORS = 32, 256, 64  # as in vectors.h
 
 
@@ -63,7 +63,8 @@ _ATOMS = (
 CELL_WEIGHTS = _arrays(
     None, value_weight="VD", kind_weight="KD", site_weight="FD", offset_weight="OD", logit_weight="HD"
 )
-_CELL_RESULTS = _arrays(None, lse="GH", pooled="GHD")
+_CELL_RESULTS = _arrays(None, lse="GH", pooled="HGD")
+_CELL_PULL = _arrays(None, lse_grad="GH")
 
 
 class Cells(Task):
@@ -73,7 +74,7 @@ class Cells(Task):
         **_ATOMS,
         **CELL_WEIGHTS,
         **_CELL_RESULTS,
-        **_gradients(_CELL_RESULTS),
+        **_CELL_PULL,
         **_gradients(CELL_WEIGHTS),
     }
     limits: ClassVar[Mapping[str, int]] = {"H": MAX_HEADS, "V": MAX_FEATURES, "F": MAX_FEATURES, "O": MAX_FEATURES}
@@ -81,11 +82,12 @@ class Cells(Task):
     _fields_ = [
         *_pointers(_ATOMS),
         *_pointers(CELL_WEIGHTS),
-        *_fields(ctypes.c_int64, "atoms", "ordered", "sites", "kinds", "cells"),
+        *_fields(ctypes.c_int64, "atoms", "ordered", "sites", "kinds", "cells", "segments"),
         *_fields(ctypes.c_int32, "width", "heads", "value_frequencies", "offset_frequencies", "site_features", "axes"),
         *_fields(ctypes.c_double, "value_step", "offset_step", "offset_scale"),
         *_pointers(_CELL_RESULTS),
-        *_pointers(_gradients(_CELL_RESULTS)),
+        *_pointers(_CELL_PULL),
+        ("pooled_grad", ctypes.c_void_p),  # to an entry for each head
         *_pointers(_gradients(CELL_WEIGHTS)),
     ]
 

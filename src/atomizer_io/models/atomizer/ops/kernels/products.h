@@ -40,11 +40,18 @@ INLINE void product_rows(const int rows, int depth, const real *a, int a_row, in
     if (j < width) product_tile(rows, 1, depth, a, a_row, a_column, (Matrix){b.at + j, b.row}, (Matrix){c.at + j, c.row});
 }
 
+/* How many of `rows` go into the next tile: tiles of nearly equal size, none of more than 6. */
+INLINE int tile_rows(int rows) {
+    int tiles = (rows + 5) / 6;
+    return (rows + tiles - 1) / tiles;
+}
+
 static void product(int rows, int depth, const real *a, int a_row, int a_column, Matrix b, Matrix c, int width) {
     while (rows) {
-        int now = rows >= 6 && rows != 8 ? 6 : rows >= 4 ? 4 : rows;
+        int now = tile_rows(rows);
         switch (now) {
             case 6: product_rows(6, depth, a, a_row, a_column, b, c, width); break;
+            case 5: product_rows(5, depth, a, a_row, a_column, b, c, width); break;
             case 4: product_rows(4, depth, a, a_row, a_column, b, c, width); break;
             case 3: product_rows(3, depth, a, a_row, a_column, b, c, width); break;
             case 2: product_rows(2, depth, a, a_row, a_column, b, c, width); break;

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from atomizer_io.errors import KernelError
 from atomizer_io.models.atomizer.ops.kernels.build import library
-from atomizer_io.models.atomizer.ops.kernels.calls import address, addresses, kernels_of, run
+from atomizer_io.models.atomizer.ops.kernels.calls import addresses, kernels_of, run, table
 from atomizer_io.models.atomizer.ops.kernels.layout import (
     ATTENDED,
     MAX_FEATURES,
@@ -173,21 +173,13 @@ class _Columns:
         of_fields = [(sites, fields) for sites, _ in sizes]
         self.tensors = (standard, valid, field)
         self.tables: dict[str, ctypes.Array[Any]] = {
-            "values": _table("values", standard, real, sizes),
-            "valid": _table("valid", valid, torch.bool, sizes),
-            "site_field": _table("site_field", field, real, of_fields),
+            "values": table("values", standard, real, sizes),
+            "valid": table("valid", valid, torch.bool, sizes),
+            "site_field": table("site_field", field, real, of_fields),
             "channels": (ctypes.c_int32 * len(sizes))(*(channels for _, channels in sizes)),
             "sites": (ctypes.c_int64 * len(sizes))(*(sites for sites, _ in sizes)),
         }
         self.addresses = {name: ctypes.addressof(table) for name, table in self.tables.items()}
-
-
-def _table(
-    name: str, tensors: Sequence[Tensor | None], dtype: torch.dtype, shapes: Sequence[tuple[int, int]]
-) -> ctypes.Array[ctypes.c_void_p]:
-    pairs = zip(tensors, shapes, strict=True)
-    pointers = [None if tensor is None else address(name, tensor, dtype, shape) for tensor, shape in pairs]
-    return (ctypes.c_void_p * len(pointers))(*pointers)
 
 
 def _attend(

@@ -10,6 +10,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 #ifndef VECTOR_BYTES
 #ifdef __AVX512F__
@@ -31,7 +34,7 @@ enum { DONE = 0, NO_MEMORY = 1, BAD_INDEX = 2 };
 
 /* Define what a library says of itself, which layout.py compares with what it expects: the meaning of the structures as a
    number, sizes, and the sizes of the structures given. And two functions that say how it was compiled. */
-#define ABI 3
+#define ABI 4
 #define FACTS(...)                                                                                               \
     int64_t fact(int i) {                                                                                        \
         static const int64_t facts[] = {ABI, sizeof(real), MAX_HEADS, MAX_FEATURES, MAX_NEIGHBORS, __VA_ARGS__}; \
@@ -56,13 +59,23 @@ INLINE vec load(const real *p) { return *(const vec *)p; }
 INLINE void store(real *p, vec v) { *(vec *)p = v; }
 INLINE vec all(real x) { return (vec){0} + x; }
 
-/* The sum of all lanes, by halves. */
+/* The sum of all lanes, by halves; a loop over lanes in memory takes three times as long. */
 INLINE real sum_lanes(vec v) {
-    real part[LANES];
-    store(part, v);
-    for (int half = LANES / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) part[i] += part[i + half];
-    return part[0];
+#if VECTOR_BYTES == 64
+    typedef real half __attribute__((vector_size(32)));
+    union { vec whole; half part[2]; } split = {v};
+    half w = split.part[0] + split.part[1];
+#else
+    vec w = v;
+#endif
+    typedef real quad __attribute__((vector_size(16)));
+    union { typeof(w) whole; quad part[2]; } rest = {w};
+    quad x = rest.part[0] + rest.part[1];
+#ifdef IS_DOUBLE
+    return x[0] + x[1];
+#else
+    return (x[0] + x[2]) + (x[1] + x[3]);
+#endif
 }
 
 /* exp(x) for x <= 0, and the normal distribution's Phi(x), lane by lane. */
@@ -82,9 +95,14 @@ INLINE vec normal_cdf(vec x) {
 
 typedef int32_t ints __attribute__((vector_size(VECTOR_BYTES)));
 
+#if defined(__AVX512F__) && VECTOR_BYTES == 64
+INLINE vec smallest(vec a, vec b) { return (vec)_mm512_min_ps((__m512)a, (__m512)b); }
+INLINE vec largest(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
+#else
 INLINE vec pick(ints where, vec a, vec b) { return (vec)(((ints)a & where) | ((ints)b & ~where)); }
 INLINE vec smallest(vec a, vec b) { return pick(a < b, a, b); }
 INLINE vec largest(vec a, vec b) { return pick(a > b, a, b); }
+#endif
 
 /* 2^k e^r with k the nearest integer to x / ln 2 and a Taylor polynomial for |r| <= ln 2 / 2. */
 INLINE vec exp_negative(vec x) {
