@@ -21,7 +21,7 @@ from atomizer_io.cli import main
 from atomizer_io.cli.map import renamed, seconds
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.errors import ConfigError
-from atomizer_io.mapping import labels_to_map
+from atomizer_io.mapping import runs
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import bands, patches
 from data.vectors import moved, write_vector
@@ -89,23 +89,23 @@ def test_the_map_has_the_classes_of_the_labels_and_is_better_than_the_majority(m
     true, mapped = table[cover()], read(made / "map.tif")[0]
     right, majority = (mapped == true).mean(), np.bincount(true.ravel()).max() / true.size
     assert right > majority + 0.2
-    found = json.loads((made / "map.accuracy.json").read_text())
-    overall = found["overall_accuracy"]
+    report = json.loads((made / "map.accuracy.json").read_text())
+    overall = report["overall_accuracy"]
     assert overall["low"] <= overall["value"] <= overall["high"] and abs(overall["value"] - right) < 0.15
-    confusion = np.array(found["confusion"]["counts"])
-    assert confusion.sum() == found["prediction_sets"]["labels"] and 30 <= confusion.sum() <= 100
-    assert sum(found["labels"].values()) == 295
-    assert found["notes"] == ["5 of 300 labels lie outside of the rasters: not used"]
+    confusion = np.array(report["confusion"]["counts"])
+    assert confusion.sum() == report["prediction_sets"]["labels"] and 30 <= confusion.sum() <= 100
+    assert sum(report["labels"].values()) == 295
+    assert report["notes"] == ["5 of 300 labels lie outside of the rasters: not used"]
 
 
 @pytest.mark.slow
 def test_areas_add_up_to_the_raster(made: Path) -> None:
-    found = json.loads((made / "map.accuracy.json").read_text())
+    report = json.loads((made / "map.accuracy.json").read_text())
     total = HEIGHT * WIDTH * 100 / 1e4
-    assert sum(area["mapped"] for area in found["hectares"].values()) == pytest.approx(total, rel=1e-3)
-    assert found["area_adjusted"]
-    assert sum(area["value"] for area in found["hectares"].values()) == pytest.approx(total, rel=1e-3)
-    assert all(area["low"] <= area["value"] <= area["high"] for area in found["hectares"].values())
+    assert sum(area["mapped"] for area in report["hectares"].values()) == pytest.approx(total, rel=1e-3)
+    assert report["area_adjusted"]
+    assert sum(area["value"] for area in report["hectares"].values()) == pytest.approx(total, rel=1e-3)
+    assert all(area["low"] <= area["value"] <= area["high"] for area in report["hectares"].values())
 
 
 @pytest.mark.slow
@@ -119,8 +119,8 @@ def test_prediction_sets_cover_the_truth(made: Path) -> None:
     assert covered.mean() > 0.85
     mapped = read(made / "map.tif")[0]
     assert np.take_along_axis(inside, mapped[None].astype(int), axis=0).all()
-    found = json.loads((made / "map.accuracy.json").read_text())
-    assert found["prediction_sets"]["pixels_by_size"] == np.bincount(size.ravel(), minlength=4).tolist()
+    report = json.loads((made / "map.accuracy.json").read_text())
+    assert report["prediction_sets"]["pixels_by_size"] == np.bincount(size.ravel(), minlength=4).tolist()
 
 
 @pytest.mark.slow
@@ -186,6 +186,10 @@ def test_an_interrupted_map_goes_on_and_is_the_same(made: Path, tmp_path: Path, 
     out = capsys.readouterr().out
     assert "areas are those of the map and not adjusted" in out
     assert not json.loads((folder / "map.accuracy.json").read_text())["area_adjusted"]
+    xy, classes = points(300, seed=3)
+    write_points(folder / "labels.gpkg", [NAMES[number] for number in classes], xy)
+    assert command(folder, "labels.gpkg", "--class-column", "cover", "--resume") == 2
+    assert "cannot continue with other labels, rasters or settings than it was begun with" in capsys.readouterr().err
     assert command(folder, "labels.gpkg", "--class-column", "cover") == 2
     assert "map.tif exists: --overwrite replaces it" in capsys.readouterr().err
 
@@ -200,12 +204,12 @@ def test_cross_validation_holds_every_label_out_once(tmp_path: Path, capsys: pyt
     codes = [*((11, 40, 300)[number] for number in classes), 77]
     write_vector(tmp_path / "labels.geojson", moved(shapes, 32632, 4326), {"code": codes}, 4326)
     steps = ("training.max_steps=2", "data.options.block_m=200")
-    assert command(tmp_path, "labels.geojson", "--cross-validate", "--folds", "3", "--coverage", "0.8", *steps) == 0
-    found = json.loads((tmp_path / "map.accuracy.json").read_text())
-    assert found["classes"] == {"11": 11, "40": 40, "300": 300}
-    counts = np.array(found["confusion"]["counts"])
-    assert counts.sum(axis=0).tolist() == list(found["labels"].values()) == np.bincount(classes).tolist()
-    assert "cross-validation" in found["tested_on"]
+    assert command(tmp_path, "labels.geojson", "--folds", "3", "--coverage", "0.8", *steps) == 0
+    report = json.loads((tmp_path / "map.accuracy.json").read_text())
+    assert report["classes"] == {"11": 11, "40": 40, "300": 300}
+    counts = np.array(report["confusion"]["counts"])
+    assert counts.sum(axis=0).tolist() == list(report["labels"].values()) == np.bincount(classes).tolist()
+    assert "cross-validation" in report["tested_on"]
     assert set(np.unique(read(tmp_path / "map.tif"))) <= {11, 40, 300}
     assert len(list((tmp_path / "map.run").glob("fold-*/best"))) == 3
     out = capsys.readouterr().out
@@ -264,7 +268,7 @@ def test_an_interrupt_says_how_to_go_on(
     def stopped(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(labels_to_map, "train", stopped)
+    monkeypatch.setattr(runs, "train", stopped)
     assert command(tmp_path) == 130
     assert "the same `atomizer map` command with --resume goes on" in capsys.readouterr().err
 

@@ -6,20 +6,21 @@ from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.prediction.map_classes import MapClasses
 from atomizer_io.prediction.qgis_style import paletted, ramp, sizes
 
 
 def renderer(style: str) -> Element:
-    found = fromstring(style).find("pipe/rasterrenderer")
-    assert found is not None and found.get("band") == "1"
-    return found
+    element = fromstring(style).find("pipe/rasterrenderer")
+    assert element is not None and element.get("band") == "1"
+    return element
 
 
 def test_classes_have_the_codes_names_and_colours_of_the_map() -> None:
     names = ("forest", 'a "b" <c> & d\x07\n', "wässer")
-    classes = MapClasses(names, (7, -2, 300))
-    style = renderer(paletted(classes.legend))
+    legend = MapClasses.of(TaskSpec(num_outputs=3, class_names=names, class_codes=(7, -2, 300))).legend
+    style = renderer(paletted(legend))
     assert style.get("type") == "paletted"
     entries = style.findall("colorPalette/paletteEntry")
     assert [(entry.get("value"), entry.get("label")) for entry in entries] == [
@@ -27,7 +28,7 @@ def test_classes_have_the_codes_names_and_colours_of_the_map() -> None:
         ("-2", 'a "b" <c> & d\ufffd\n'),
         ("300", "wässer"),
     ]
-    colours = ["#" + "".join(f"{round(255 * part):02x}" for part in classes.colours[code]) for code in (7, -2, 300)]
+    colours = ["#" + "".join(f"{round(255 * part):02x}" for part in colour) for _, colour in legend.values()]
     assert [entry.get("color") for entry in entries] == colours
 
 

@@ -26,7 +26,7 @@ from atomizer_io.cli.predict_lines import print_map
 from atomizer_io.errors import AtomizerError, ConfigError
 
 if TYPE_CHECKING:
-    from atomizer_io.mapping.labels_to_map import LabelMap
+    from atomizer_io.mapping.label_map import LabelMap
     from atomizer_io.training.area_accuracy import Estimate
 
 UNITS = (3600, 60, 1)  # seconds of an hour, a minute, a second
@@ -49,9 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("training").add_argument
     text = "longest duration of all training, such as 10m or 1h30m (default: until the score rises no more)"
     add("--max-time", metavar="TIME", help=text)
-    add("--folds", type=int, default=5, help="parts that blocks of labels are dealt to (default: %(default)s)")
-    text = "train a model for each fold, so that every label is held out once; --max-time is shared by them"
-    add("--cross-validate", action="store_true", help=f"{text} (default: one fold is held out)")
+    text = (
+        "cross-validate: train a model for each of N folds, so that every label is held out once; they share --max-time"
+    )
+    add("--folds", type=int, metavar="N", help=f"{text} (default: one fold of five is held out)")
     add("options", nargs="*", metavar="key=value", help="settings of the training to change")
 
     add = parser.add_argument_group("execution").add_argument
@@ -64,20 +65,21 @@ def run(args: argparse.Namespace) -> int:
     """Make the map and print what is in it; errors name the options of the command line."""
     began_s = time.monotonic()  # before what takes seconds to import
 
-    from atomizer_io.mapping.labels_to_map import Wanted, map_from_labels
+    from atomizer_io.mapping.label_map import Wanted
+    from atomizer_io.mapping.labels_to_map import map_from_labels
     from atomizer_io.prediction.options import Execution
 
     max_time_s = None if args.max_time is None else seconds(args.max_time)
-    tested = {"random_sample": args.random_sample, "cross_validate": args.cross_validate, "folds": args.folds}
     wanted = Wanted(
         rasters_of(args),
         args.labels,
         args.class_column,
         args.output,
         args.coverage,
-        max_time_s=max_time_s,
-        settings=args.options,
-        **tested,
+        args.random_sample,
+        args.folds,
+        max_time_s,
+        args.options,
     )
     how = Execution(resume=args.resume, overwrite=args.overwrite, progress=not args.quiet, log=print)
     try:
@@ -109,7 +111,7 @@ def seconds(text: str) -> float:
 
 def print_made(made: LabelMap) -> None:
     """Print the map, its confusion matrix, accuracies and areas, and the prediction sets."""
-    names = made.classes.names
+    names = made.names
     print_map(made.product, "dense")
     width = max(len("predicted"), *(min(24, len(name)) for name in names))
     print(f"\n{made.tested_on} (rows: the map, columns: the labels)")
@@ -120,7 +122,7 @@ def print_made(made: LabelMap) -> None:
     print(f"overall accuracy {shown(made.accuracy.overall)}, 95 % confidence interval")
     for name, users, producers in zip(names, made.accuracy.users, made.accuracy.producers, strict=True):
         print(f"{name[:24]:{width}} user's {shown(users)}, producer's {shown(producers)}")
-    total = sum(made.product.hectares.values())
+    total = made.hectares
     for name, area in zip(names, made.accuracy.areas, strict=False):
         low, high = (f"{share * total:,.1f}" for share in (area.low, area.high))
         print(f"{name[:24]:{width}} {area.value * total:,.1f} ha adjusted for errors of the map ({low} to {high})")

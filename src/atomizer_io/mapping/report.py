@@ -14,7 +14,7 @@ from atomizer_io.errors import printable
 from atomizer_io.training.area_accuracy import Estimate
 
 if TYPE_CHECKING:
-    from atomizer_io.mapping.labels_to_map import LabelMap
+    from atomizer_io.mapping.label_map import LabelMap
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #20222a }
@@ -52,7 +52,7 @@ def preview(made: LabelMap) -> str:
 
 def accuracy(made: LabelMap) -> list[str]:
     """Return the confusion matrix and the accuracies."""
-    names, own = made.classes.names, made.accuracy
+    names, own = made.names, made.accuracy
     rows: list[Sequence[str]] = []
     for number, name in enumerate(names):
         counts = [str(count) for count in made.confusion[number]]
@@ -72,12 +72,12 @@ def accuracy(made: LabelMap) -> list[str]:
 
 def areas(made: LabelMap) -> list[str]:
     """Return the hectares of each class."""
-    total = sum(made.product.hectares.values())
+    total = made.hectares
     head = ["class", "code", "on the map (ha)"]
     rows: list[Sequence[str]] = []
-    for number, name in enumerate(made.classes.names):
+    for number, name in enumerate(made.names):
         area = hectares(made.product.hectares[name])
-        row = [colour(made, number) + text(name), str(made.classes.codes[number]), area]
+        row = [colour(made, number) + text(name), str([*made.legend][number]), area]
         if made.accuracy.areas:
             share = made.accuracy.areas[number]
             row += [hectares(share.value * total), f"{hectares(share.low * total)} – {hectares(share.high * total)}"]
@@ -108,7 +108,7 @@ def sets(made: LabelMap) -> list[str]:
 
 def training(made: LabelMap) -> list[str]:
     """Return what the model was trained on, and what simple baselines get."""
-    counts = zip(made.classes.names, made.labels, strict=True)
+    counts = zip(made.names, made.labels, strict=True)
     labels = ", ".join(f"{text(name)} {count:,}" for name, count in counts)
     inputs = ", ".join(text(str(raster["path"])) for raster in made.wanted.rasters)
     lines = [f"<p>Labels inside the rasters: {labels}, of {text(str(made.wanted.labels))}. Rasters: {inputs}.</p>"]
@@ -139,7 +139,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def colour(made: LabelMap, number: int) -> str:
     """Return a square in the colour of a class."""
-    red, green, blue = (round(255 * part) for part in made.classes.colours[made.classes.codes[number]])
+    red, green, blue = (round(255 * part) for part in [*made.legend.values()][number][1])
     return f'<span class="colour" style="background: rgb({red},{green},{blue})"></span>'
 
 
