@@ -16,26 +16,92 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 import chips
+import data as fixtures
+from atomizer_io.training import config
 from processes import command, exit_code, start
+
+NETWORK = {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8, "global_latents": 2}
+MODEL = {"preset": "atomizer_io_tiny", "settings": NETWORK}
+QUIET = {"batch_size": 1, "loggers": [], "figures": 0, "baselines": False, "accelerator": "cpu"}
+
+
+def synthetic(
+    folder: Path, data: dict[str, Any] | None = None, network: dict[str, Any] = NETWORK, **training: Any
+) -> config.Run:
+    """The settings of a short training on few synthetic floods, in the folder ``run`` of a folder."""
+    floods = {"name": "synthetic", "options": {"like": "sen1floods11", "size": 16, "length": 4}}
+    few = {**QUIET, "queries": 20, "validation_samples": 2}
+    settings = {"data": {**floods, "workers": 0, "measure": 2, **(data or {})}, "training": {**few, **training}}
+    return config.parse({**settings, "model": {**MODEL, "settings": network}, "output": str(folder), "name": "run"})
+
+
+def write_floods(folder: Path, size: int = 16, data: dict[str, Any] | None = None, **training: Any) -> Path:
+    """Write three chips of Sen1Floods11 for each split; return the file of the settings of runs below ``runs``."""
+    root = fixtures.write("sen1floods11", folder / "data", size=size)
+    chosen = {"name": "sen1floods11", "root": str(root), "workers": 0, "measure": 1, "test": None, **(data or {})}
+    document = {"data": chosen, "model": MODEL, "training": {**QUIET, **training}, "output": str(folder / "runs")}
+    (folder / "config.yaml").write_text(yaml.safe_dump(document))
+    return folder / "config.yaml"
+
+
+def trained(settings: Path, name: str, *options: str, resume: bool = False) -> Path:
+    """The folder of a run of these settings."""
+    from atomizer_io.training.run import train
+
+    train(config.load(settings, [f"name={name}", *options]), resume=resume, progress=False)
+    return settings.parent / "runs" / name
+
+
+def result(folder: Path) -> dict[str, Any]:
+    """What a run wrote at its end."""
+    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
+    return metrics
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    """The scores of the validations of a run."""
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
 
 class Killed(Exception):
     """Stands for a kill: nothing of ours handles it."""
 
 
-def break_at(monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, call: int) -> None:
+class Payload:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.path,)
+
+
+def break_at(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, call: int, error: type[BaseException] = Killed
+) -> None:
     """Let the ``call``-th call of a method, or of a function of a module, end the run before it does anything."""
     plain, calls = getattr(kind, method), iter(range(1, 100))
 
     def broken(*arguments: Any, **more: Any) -> Any:
         if next(calls) == call:
-            raise Killed
+            raise error
         return plain(*arguments, **more)
 
     monkeypatch.setattr(kind, method, broken)
+
+
+def broken_off(
+    settings: Path, name: str, kind: Any, method: str, call: int, *options: str, resume: bool = False
+) -> None:
+    """Train until the ``call``-th call of a function, at which the run ends as by a kill."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        break_at(patch, kind, method, call)
+        trained(settings, name, *options, resume=resume)
 
 
 def kill_at(kind: Any, method: str, call: int) -> None:

@@ -68,5 +68,10 @@ def test_the_lock_has_the_version_and_a_checksum_of_every_constraint_but_torch()
         assert name == "torch" or locked[_canonical(name)] == version
 
 
+def test_the_check_of_words_refuses_a_folder_that_is_not_there() -> None:
+    ran = subprocess.run([sys.executable, "tools/words.py", "src/nowhere"], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 2 and "no such file or folder: src/nowhere" in ran.stderr
+
+
 def _canonical(name: str) -> str:
     return re.sub("[-_.]+", "-", name).lower()

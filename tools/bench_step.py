@@ -260,7 +260,7 @@ class Bench:
         """Train; return a batch, and the seconds of wall time of all steps and of waiting that count."""
         from lightning.pytorch.callbacks import Callback
 
-        from atomizer_io.training.callbacks import KeepModels, SaveState, Skips
+        from atomizer_io.training.callbacks import KeepModels, SaveState
         from atomizer_io.training.task import Task
 
         clock, loader, total = self.clock, self._loader(), WARM_UP + self.steps
@@ -297,7 +297,7 @@ class Bench:
         run = Run(DataSettings(name="noise"), ModelSettings(PRESET), self.settings, output=str(folder))
         trainer = trainer_of(run, folder)
         trainer.log_every_n_steps = 10
-        trainer.callbacks += [KeepModels(folder, loader), Skips()]
+        trainer.callbacks += [KeepModels(folder, loader)]
         trainer.callbacks += [SaveState(folder, loader, 10 * total, steps=total), Mark()]
         self._watch()
         rate = functools.partial(cosine, steps=total, warmup=self.settings.warmup)

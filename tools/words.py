@@ -179,8 +179,8 @@ def main() -> int:
     parser.add_argument("--count", action="store_true", help="count by folder and by word instead of listing")
     args = parser.parse_args()
     only = args.folders or ([] if args.count else list(CLEAN))
-    if not only and not args.count:
-        return 0
+    if absent := [name for name in only if not (ROOT / name).exists()]:
+        parser.error(f"no such file or folder: {', '.join(absent)} (CLEAN in tools/words.py names what is looked at)")
     by_folder: dict[str, Counter[str]] = {}
     for name in files(only):
         for number, word in occurrences(name):

@@ -67,46 +67,32 @@ __all__ = [
     "sensors",
 ]
 
-# The module of each name, imported when the name is first used: torch alone takes seconds, and `atomizer --help` needs
+# The names of each module, imported when they are first used: torch alone takes seconds, and `atomizer --help` needs
 # none of it. The imports above are the same for type checkers and editors.
-_HOMES = {
-    # packages
-    "datasets": "datasets",
-    "decoding": "decoding",
-    "sensors": "data.sensors",
-    # names
-    "Acquisition": "data.atoms",
-    "AtomSet": "data.atoms",
-    "Channel": "data.channels",
-    "AtomizerError": "errors",
-    "height_above_ground": "io.ground",
-    "Grid": "data.grid",
-    "AtomizerIO": "models.atomizer.atomizer",
-    "Latents": "models.atomizer.latents",
-    "GeometryCache": "models.atomizer.geometry.cache",
-    "LEARNED_CHANNELS": "models.atomizer.config",
-    "AtomizerConfig": "models.atomizer.config",
-    "Cost": "models.base",
-    "Model": "models.base",
-    "create_model": "models.registry",
-    "list_models": "models.registry",
-    "load_model": "models.registry",
-    "register_model": "models.registry",
-    "TaskSpec": "data.task_spec",
-    "PointCloudClasses": "prediction.options",
-    "PointCloudWindows": "prediction.options",
-    "Decoding": "prediction.options",
-    "Execution": "prediction.options",
-    "Windows": "prediction.options",
-    "predict_xarray": "prediction.arrays",
-    "predict_points": "prediction.points",
-    "predict_point_cloud_map": "prediction.point_maps",
-    "predict_at": "prediction.at_positions",
-    "predict_raster": "prediction.rasters",
-    "predict_point_clouds": "prediction.bulk",
-    "predict_labels": "prediction.scene_labels",
-    "predict_scenes": "prediction.bulk",
+_PACKAGES = {"datasets": "datasets", "decoding": "decoding", "sensors": "data.sensors"}
+_NAMES = {
+    "data.atoms": ("Acquisition", "AtomSet"),
+    "data.channels": ("Channel",),
+    "data.grid": ("Grid",),
+    "data.task_spec": ("TaskSpec",),
+    "errors": ("AtomizerError",),
+    "io.ground": ("height_above_ground",),
+    "models.atomizer.atomizer": ("AtomizerIO",),
+    "models.atomizer.config": ("LEARNED_CHANNELS", "AtomizerConfig"),
+    "models.atomizer.geometry.cache": ("GeometryCache",),
+    "models.atomizer.latents": ("Latents",),
+    "models.base": ("Cost", "Model"),
+    "models.registry": ("create_model", "list_models", "load_model", "register_model"),
+    "prediction.arrays": ("predict_xarray",),
+    "prediction.at_positions": ("predict_at",),
+    "prediction.bulk": ("predict_point_clouds", "predict_scenes"),
+    "prediction.options": ("Decoding", "Execution", "PointCloudClasses", "PointCloudWindows", "Windows"),
+    "prediction.point_maps": ("predict_point_cloud_map",),
+    "prediction.points": ("predict_points",),
+    "prediction.rasters": ("predict_raster",),
+    "prediction.scene_labels": ("predict_labels",),
 }
+_HOMES = _PACKAGES | {name: home for home, names in _NAMES.items() for name in names}
 
 if not TYPE_CHECKING:  # or type checkers would believe in any name
 
@@ -114,7 +100,7 @@ if not TYPE_CHECKING:  # or type checkers would believe in any name
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         home = importlib.import_module(f"{__name__}.{_HOMES[name]}")
-        value = home if name in ("datasets", "decoding", "sensors") else getattr(home, name)
+        value = home if name in _PACKAGES else getattr(home, name)
         globals()[name] = value  # the next time it is an ordinary name
         return value
 

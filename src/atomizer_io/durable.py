@@ -22,7 +22,12 @@ def publish(files: Mapping[Path, Path]) -> None:
     Returns when contents and names are on the disk. Both names of a file are on one file system.
     """
     for made, path in files.items():
-        _sync_file(made, path)
+        with made.open("rb" if os.name == "posix" else "r+b") as file:
+            try:
+                os.fsync(file.fileno())
+            except OSError as error:  # names the file that it would have become
+                error.filename = str(path)
+                raise
     for made, path in files.items():
         os.replace(made, path)
     for folder in dict.fromkeys(path.parent for path in files.values()):
@@ -61,14 +66,4 @@ def sync_folder(folder: Path) -> None:
     except OSError as error:
         if error.errno in LOST:
             error.filename = str(folder)
-            raise
-
-
-def _sync_file(made: Path, path: Path) -> None:
-    """Wait until the content of a file is on the disk; an error names the file that it would have become."""
-    with made.open("rb" if os.name == "posix" else "r+b") as file:
-        try:
-            os.fsync(file.fileno())
-        except OSError as error:
-            error.filename = str(path)
             raise

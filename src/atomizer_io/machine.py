@@ -16,30 +16,24 @@ def machine() -> dict[str, Any]:
     import scipy
     import torch
 
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        processor = platform.processor() or platform.machine()
+    commit = _git("rev-parse", "--short=12", "HEAD")  # marked unless this package is as committed
+    if commit is not None and _git("status", "--porcelain", "--", ".") != "":
+        commit = f"{commit}-dirty"
     return {
-        "processor": _processor(),
+        "processor": processor,
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "scipy": scipy.__version__,
-        "commit": _commit(),
+        "commit": commit,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def _commit() -> str | None:
-    """The commit of the source tree, marked unless this package is as committed; None outside a checkout."""
-    commit = _git("rev-parse", "--short=12", "HEAD")
-    return commit if commit is None or _git("status", "--porcelain", "--", ".") == "" else f"{commit}-dirty"
 
 
 def _git(*arguments: str) -> str | None:

@@ -62,7 +62,7 @@ def progress_bar(
         unit_scale=large,
         disable=not show,
         leave=stay or not terminal,
-        bar_format=_format(total, terminal),
+        bar_format=_OPEN if total is None else _MOVING if terminal else _LINE,
         position=0 if over else None,
         ncols=size.columns if terminal else None,
         nrows=size.lines if terminal else None,
@@ -76,13 +76,7 @@ def progress_bar(
 def aim(bar: tqdm[NoReturn], total: int) -> None:
     """Tell a bar that began without a ``total`` what it is, so that it shows the time left."""
     if bar.total != total:
-        bar.total, bar.bar_format = total, _format(total, sys.stderr.isatty())
-
-
-def _format(total: int | None, terminal: bool) -> str:
-    if total is None:
-        return _OPEN
-    return _MOVING if terminal else _LINE
+        bar.total, bar.bar_format = total, _MOVING if sys.stderr.isatty() else _LINE
 
 
 def watched(
@@ -93,13 +87,13 @@ def watched(
     unit: str = "",
     show: bool = True,
     stay: bool = True,
-    count: Callable[[T], int] = lambda item: 1,
+    count: Callable[[T], int] | None = None,
 ) -> Iterator[T]:
     """Yield the ``items`` one by one and show progress after each; the options are those of :func:`progress_bar`.
 
-    ``count`` is how many of the total an item stands for.
+    ``count`` returns how many of the total an item stands for, one if it is left out.
     """
     with progress_bar(total, title=title, unit=unit, show=show, stay=stay) as bar:
         for item in items:
             yield item
-            bar.update(count(item))
+            bar.update(1 if count is None else count(item))

@@ -19,13 +19,13 @@ def spawned(count: int, begin: Callable[[], None] | None = None) -> ProcessPoolE
 
 
 def _begin(begin: Callable[[], None] | None) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    parent = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
     if begin is not None:
         begin()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -50,7 +50,7 @@ def test_an_extra_that_cannot_be_imported(
     from atomizer_io import extras
 
     write_library(tmp_path, "brokenlibrary", source, monkeypatch)
-    monkeypatch.setattr(extras, "EXTRAS", {"brokenlibrary": "geo", "no_such_library": "dask"})
+    monkeypatch.setattr(extras, "EXTRAS", {"geo": ("brokenlibrary",), "dask": ("no_such_library",)})
     broken, note = doctor.check_extras()
     assert (broken.state, broken.name) == ("broken", "geo") and words in broken.text
     assert (note.state, note.text) == (

@@ -37,7 +37,7 @@ def test_a_missing_extra_is_named_with_what_to_do(
 ) -> None:
     from atomizer_io import extras
 
-    monkeypatch.setitem(extras.EXTRAS, "no_such_library", "geo")
+    monkeypatch.setitem(extras.EXTRAS, "geo", ("rasterio", "no_such_library"))
     assert re.search(
         r"geo .*; no_such_library is missing: pip install 'atomizer-io\[geo\]'", " ".join(shown(capsys).split())
     )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import atomizer_io as aio
+from atomizer_io.decoding.predictor import ScenePredictor
 from atomizer_io.decoding.sketching import functions_of, probe_numbers
 from atomizer_io.errors import ConfigError, QueryError
 from scenes import SMALL, points, queries, raster
@@ -130,6 +131,17 @@ def test_a_sketch_equals_dense_decoding_where_it_decodes(spacing: int, margin: f
     assert result.decoded == result.queried.sum()
     if spacing == 1 or margin > 1:
         assert result.queried.all()
+
+
+def test_an_acquisition_without_sites_is_seen_nowhere() -> None:
+    model, _, grid = encoded()
+    atoms = raster(0, size=grid.shape)
+    empty = atoms.acquisitions[0].with_sites(torch.zeros(37 * 50, dtype=torch.bool))
+    with torch.no_grad():
+        latents = model.encode([atoms + aio.AtomSet((empty,))])
+    columns = ScenePredictor(model, latents, grid).observed_MF
+    assert columns[:, -len(empty.channels) :].isnan().all() and not columns[:, : -len(empty.channels)].isnan().any()
+    assert aio.decoding.sketch(model, latents, grid, spacing=5).labels.shape == grid.shape
 
 
 def test_a_larger_margin_of_a_sketch_decodes_a_superset() -> None:

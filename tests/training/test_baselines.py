@@ -17,10 +17,11 @@ from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomizerError
 from atomizer_io.training import baselines, config
-from atomizer_io.training.baselines import Baselines, Table, columns_of, scores_of
+from atomizer_io.training.baselines import Baselines, Table, candidates, columns_of
 from atomizer_io.training.results import lost
 from atomizer_io.training.run import train
 from atomizer_io.training.splits import open_split
+from runs import synthetic
 from scenes import points
 
 pytest.importorskip("sklearn")
@@ -52,7 +53,7 @@ CLASSES = TaskSpec(task="segmentation", num_outputs=2, class_names=("below", "ab
 
 def test_a_row_is_what_was_observed_at_the_position() -> None:
     sample = labelled(image(0))
-    table = Table.over([columns_of(sample)])
+    table = Table([columns_of(sample)])
     assert [name for name, _ in table.columns[:2]] == [("sentinel2", "B02"), ("sentinel2", "B08")]
     observed = sample.atoms.acquisitions[0].observed().numpy()
     np.testing.assert_allclose(table.rows(columns_of(sample))[:, :2], observed, rtol=1e-6)
@@ -72,7 +73,7 @@ def test_a_row_has_what_lies_around_the_position() -> None:
 
 def test_what_is_absent_is_the_mean_of_the_training_data() -> None:
     whole, torn = labelled(image(0)), labelled(image(5, holes=0.5), np.zeros((6, 6), dtype=np.int64))
-    table = Table.over([columns_of(whole)])
+    table = Table([columns_of(whole)])
     rows, observed = table.rows(columns_of(torn))[:, :2], torn.atoms.acquisitions[0].observed().numpy()
     known = np.isfinite(observed)
     assert 0 < known.sum() < known.size
@@ -83,7 +84,7 @@ def test_what_is_absent_is_the_mean_of_the_training_data() -> None:
 
 def test_dates_of_a_common_calendar_keep_their_place() -> None:
     full, later = labelled(series(image(1, 100), image(2, 200))), labelled(image(3, 200))
-    table = Table.over([columns_of(full), columns_of(later)])
+    table = Table([columns_of(full), columns_of(later)])
     assert len(table.columns) == 2 * 14 + 2 * 4  # single pixels and windows of both dates, and statistics over dates
     rows = table.rows(columns_of(later))
     features = dict(zip(table.columns, rows.T, strict=True))
@@ -94,7 +95,7 @@ def test_dates_of_a_common_calendar_keep_their_place() -> None:
 
 def test_dates_that_differ_from_sample_to_sample_are_counted() -> None:
     one, two = labelled(series(image(1, 100), image(2, 130))), labelled(series(image(3, 220), image(4, 170)))
-    table = Table.over([columns_of(one), columns_of(two)])
+    table = Table([columns_of(one), columns_of(two)])
     features = dict(zip(table.columns, table.rows(columns_of(two)).T, strict=True))
     first = two.atoms.acquisitions[1].observed().numpy()  # of day 170
     np.testing.assert_allclose(features[("sentinel2", "B08"), 0], first[:, 1], rtol=1e-6)
@@ -102,7 +103,7 @@ def test_dates_that_differ_from_sample_to_sample_are_counted() -> None:
 
 def test_a_scene_is_its_means_and_standard_deviations() -> None:
     sample = Sample.of_scene(image(0, holes=0.2), 1, Meta("scene"))
-    table = Table.over([columns_of(sample)])
+    table = Table([columns_of(sample)])
     values = sample.atoms.acquisitions[0].observed().numpy()
     expected = {"B02 mean": np.nanmean(values[:, 0]), "B02 deviation": np.nanstd(values[:, 0])}
     expected |= {"B08 mean": np.nanmean(values[:, 1]), "B08 deviation": np.nanstd(values[:, 1])}
@@ -171,10 +172,12 @@ def test_settings_are_chosen_on_validation_data() -> None:
     forest = fitted.models[0]
     table = [np.concatenate([fitted.table.rows(columns_of(s)) for s in part]) for part in (training, validation)]
     labels = [np.concatenate([s.target.numpy() for s in part]) for part in (training, validation)]
-    by_setting = {
-        leaf: scores_of(forest.make(leaf).fit(table[0], labels[0]), table[1], labels[1], CLASSES)["miou"]
-        for leaf in forest.settings
-    }
+    by_setting = {}
+    for leaf in forest.settings:
+        alone = candidates(CLASSES, len(labels[0]), table[0].shape[1], 0)[0]
+        alone.settings = (leaf,)
+        alone.fit(table[0], labels[0], (table[1], labels[1]), lambda: None)
+        by_setting[leaf] = alone.val
     assert by_setting[forest.setting] == max(by_setting.values()) == forest.val
     assert fitted.settings["random forest"] == forest.setting
 
@@ -216,25 +219,8 @@ def test_one_class_is_no_task() -> None:
 
 
 def settings(folder: Path) -> config.Run:
-    return config.parse(
-        {
-            "data": {
-                "name": "synthetic",
-                "options": {"like": "sen1floods11", "size": 16, "length": 6},
-                **{"workers": 0, "measure": 2},
-            },
-            "model": {
-                "preset": "atomizer_io_tiny",
-                "settings": {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8},
-            },
-            "training": {
-                **{"max_steps": 2, "queries": 20, "loggers": [], "accelerator": "cpu", "figures": 0},
-                "validation_samples": 2,
-            },
-            "output": str(folder),
-            "name": "run",
-        }
-    )
+    data = {"options": {"like": "sen1floods11", "size": 16, "length": 6}}
+    return synthetic(folder, data, max_steps=2, baselines=True)
 
 
 def test_a_run_reports_their_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -223,7 +223,7 @@ def test_fields_of_points_that_a_model_never_did_without_are_warned_of_before_sc
         ({"class_names": ("wet", "dry")}, "the model knows the classes wet, dry; synthetic has dry, wet"),
     ],
 )
-def x_is_refused(task_spec: dict, message: str, tmp_path: Path) -> None:
+def test_data_of_another_task_are_refused(task_spec: dict, message: str, tmp_path: Path) -> None:
     model = aio.create_model("atomizer_io_tiny", width=24, depth=1, **task_spec)
     model.save_pretrained(tmp_path)
     with pytest.raises(AtomizerError, match=message):

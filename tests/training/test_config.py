@@ -186,10 +186,18 @@ def test_earlier_names_of_settings_are_still_read(tmp_path: Path) -> None:
         config.parse({"training": {"averaging": 0.5, "ema": 0.5}})  # old name
 
 
-def test_settings_of_the_earlier_warm_start_have_no_effect(tmp_path: Path) -> None:
+def test_settings_of_the_earlier_warm_start_are_ignored_with_a_line_each(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("training: {settle: false, warm_start_rate: 0.3, learning_rate: null}")  # old name
     assert config.load(path, ["training.warm_start=true"]) == config.parse({})
+    lines = sorted(record.getMessage() for record in caplog.records)
+    assert [line.split()[1].removeprefix("training.") for line in lines] == [
+        *("learning_rate", "settle", "warm_start", "warm_start_rate")  # old name
+    ]
+    assert "null and ignored: it is 0.002, and not derived any more" in lines[0]
+    assert all("there is no per-pixel warm start any more" in line for line in lines[1:])
 
 
 @pytest.mark.parametrize("old", config.OLD_KEYS)

@@ -5,70 +5,26 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
-import data as fixtures
 from atomizer_io import progress
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
 from atomizer_io.training import callbacks, config, schedule, task
-from atomizer_io.training.run import train
-from runs import Killed, assert_same_end, break_at, by_two, kill_at, killed
+from runs import assert_same_end, break_at, broken_off, by_two, history, kill_at, killed, result, trained, write_floods
 
-# nothing counts as a rise: validations at 2, 4, 6, then a cool-down of half as many steps, with one at 8 and one at 9
-SETTINGS: dict[str, Any] = {
-    "data": {"name": "sen1floods11", "workers": 0, "measure": 1, "test": None},
-    "model": {
-        "preset": "atomizer_io_tiny",
-        "settings": {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8, "global_latents": 2},
-    },
-    "training": {
-        "initialisation": "torch",
-        "batch_size": 1,
-        "learning_rate": 1e-2,
-        "warmup_steps": 2,
-        "validate_steps": 2,
-        "patience": 2,
-        "tolerance": 10.0,
-        "cooldown": 0.5,
-        "configurations": [[200, 50]],
-        "queries": 50,
-        "loggers": [],
-        "save_every": 3,
-        "figures": 0,
-        "baselines": False,
-        "accelerator": "cpu",
-    },
-}
 STEPS, VALIDATED = 9, [2, 4, 6, 8, 9]
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("open")
-    root = fixtures.write("sen1floods11", folder / "data", size=16)
-    document = {**SETTINGS, "data": {**SETTINGS["data"], "root": str(root)}, "output": str(folder / "runs")}
-    (folder / "config.yaml").write_text(yaml.safe_dump(document))
-    return folder / "config.yaml"
-
-
-def trained(settings: Path, name: str, *options: str, resume: bool = False) -> Path:
-    train(config.load(settings, [f"name={name}", *options]), resume=resume, progress=False)
-    return settings.parent / "runs" / name
-
-
-def result(folder: Path) -> dict[str, Any]:
-    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
-    return metrics
-
-
-def history(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    # nothing counts as a rise: validations at 2, 4, 6, then a cool-down of half as many steps, with one at 8 and at 9
+    patience = {"validate_steps": 2, "patience": 2, "tolerance": 10.0, "cooldown": 0.5, "warmup_steps": 2}
+    small = {"initialisation": "torch", "learning_rate": 1e-2, "configurations": [[200, 50]], "queries": 50}
+    return write_floods(tmp_path_factory.mktemp("open"), **patience, **small, save_every=3)
 
 
 @pytest.fixture(scope="module")
@@ -97,14 +53,9 @@ def test_it_ends_when_the_score_no_longer_rises(whole: Path) -> None:
         pytest.param(callbacks.SaveState, "on_train_epoch_end", 5, id="before the last state"),
     ],
 )
-def test_broken_off_it_ends_as_the_whole_run(
-    kind: type, method: str, call: int, whole: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_off_it_ends_as_the_whole_run(kind: type, method: str, call: int, whole: Path, settings: Path) -> None:
     name = f"broken-{method}-{call}"
-    with monkeypatch.context() as patch:
-        break_at(patch, kind, method, call)
-        with pytest.raises(Killed):
-            trained(settings, name)
+    broken_off(settings, name, kind, method, call)
     assert_same_end(whole, trained(settings, name, resume=True))
 
 
@@ -117,14 +68,11 @@ def test_one_that_ended_stays_as_it_is(whole: Path, settings: Path, monkeypatch:
     assert all(before[key] == after[key] for key in ("finished", "steps", "best", "scores", "ended_by"))
 
 
-def test_several_batches_a_step(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_batches_a_step(settings: Path) -> None:
     options = ("training.accumulate=2", "training.save_every=1")
     undisturbed = trained(settings, "accumulated", *options)
     assert [line["step"] for line in history(undisturbed)] == VALIDATED and result(undisturbed)["epochs"] == 6.0
-    with monkeypatch.context() as patch:
-        break_at(patch, task.Task, "training_step", 16)
-        with pytest.raises(Killed):
-            trained(settings, "accumulated-broken", *options)
+    broken_off(settings, "accumulated-broken", task.Task, "training_step", 16, *options)
     assert_same_end(undisturbed, trained(settings, "accumulated-broken", *options, resume=True))
 
 

@@ -10,10 +10,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 from atomizer_io.errors import ConfigError
-from atomizer_io.training import config
 from atomizer_io.training.optimizer import EMA
 from atomizer_io.training.run import train
 from atomizer_io.training.state import STATE, read
+from runs import synthetic
 
 
 def test_it_is_the_corrected_moving_average() -> None:
@@ -49,32 +49,9 @@ def test_it_goes_on_from_a_stored_state() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first.mean, second.mean, strict=True))
 
 
-def settings(folder: Path, **training: object) -> config.Run:
-    return config.parse(
-        {
-            "data": {
-                "name": "synthetic",
-                "options": {"like": "sen1floods11", "size": 16, "length": 4},
-                **{"workers": 0, "measure": 2, "test": None},
-            },
-            "model": {
-                "preset": "atomizer_io_tiny",
-                "settings": {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8},
-            },
-            "training": {
-                **{"max_steps": 6, "batch_size": 1, "queries": 20, "loggers": [], "accelerator": "cpu"},
-                **{"validation_samples": 2, "figures": 0, "baselines": False, "learning_rate": 1e-2},
-                **training,
-            },
-            "output": str(folder),
-            "name": "run",
-        }
-    )
-
-
 def test_a_run_leaves_the_average_and_trains_on_the_weights(tmp_path: Path) -> None:
-    train(settings(tmp_path / "a", ema=0.9), progress=False)
-    train(settings(tmp_path / "b", ema=0.0), progress=False)
+    train(synthetic(tmp_path / "a", {"test": None}, max_steps=6, learning_rate=1e-2, ema=0.9), progress=False)
+    train(synthetic(tmp_path / "b", {"test": None}, max_steps=6, learning_rate=1e-2, ema=0.0), progress=False)
     kept, plain = (load_file(tmp_path / name / "run" / "last" / "model.safetensors") for name in "ab")
     state = read(tmp_path / "a" / "run" / STATE)
     for name, tensor in plain.items():  # validation and the EMA did not change the steps
@@ -88,4 +65,4 @@ def test_a_run_leaves_the_average_and_trains_on_the_weights(tmp_path: Path) -> N
 @pytest.mark.parametrize("decay", [-0.1, 1.0])
 def test_a_decay_that_makes_no_sense_is_refused(decay: float, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"ema must be from 0"):
-        settings(tmp_path, ema=decay)
+        synthetic(tmp_path, ema=decay)

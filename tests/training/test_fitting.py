@@ -17,10 +17,10 @@ from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.registry import create_model
 from atomizer_io.training import config
+from atomizer_io.training.build import CROP_ATOMS, fitted
 from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.data import CACHE_BYTES, TrainingSamples, bytes_of
 from atomizer_io.training.draws import Draw
-from atomizer_io.training.fitting import CROP_ATOMS, fitted
 from atomizer_io.training.run import train
 from atomizer_io.training.task import Task
 from scenes import points

@@ -100,13 +100,13 @@ def test_the_phases_that_are_printed_add_up(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_time_is_left_for_the_end() -> None:
     timing = Timing(time.monotonic() - 95, 100.0)
-    assert timing.steps_end and timing.closing_s == CLOSING_SHARE * 100
+    assert timing.out_of_time and timing.closing_s == CLOSING_SHARE * 100
     timing = Timing(time.monotonic() - 80, 100.0)
-    assert not timing.steps_end
+    assert not timing.out_of_time
     timing.validated(15.0)
     timing.final_validations = 2.0
-    assert timing.steps_end and timing.closing_s == pytest.approx(40.0)
-    assert not Timing(0.0, None).steps_end
+    assert timing.out_of_time and timing.closing_s == pytest.approx(40.0)
+    assert not Timing(0.0, None).out_of_time
 
 
 def test_baselines_are_given_up_when_time_is_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

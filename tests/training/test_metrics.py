@@ -65,7 +65,7 @@ def test_scores_are_those_of_all_positions_together() -> None:
     for part in np.array_split(np.arange(500), [3, 100, 101, 400]):
         logits = torch.nn.functional.one_hot(torch.from_numpy(predicted[part]), 3).float()
         labels = torch.from_numpy(target[part])
-        scores.update(logits, labels, *loss_sum(logits, labels, CLASSES))
+        scores.update(logits, labels)
     result = scores.compute()
     known = target >= 0
     t, a = target[known], predicted[known]
@@ -90,7 +90,7 @@ def test_regression() -> None:
     scores = Scores(REGRESSION)
     for part in np.array_split(np.arange(300), 4):
         rows, labels = torch.from_numpy(predicted[part])[:, None], torch.from_numpy(target[part])
-        scores.update(rows, labels, *loss_sum(rows, labels, REGRESSION))
+        scores.update(rows, labels)
     result, known = scores.compute(), np.isfinite(target)
     error = (predicted - target)[known]
     assert result["rmse"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-5)
@@ -114,7 +114,7 @@ def test_a_process_that_saw_nothing_has_the_scores_of_all(task_spec: TaskSpec) -
     rows, target = torch.randn(9, task_spec.num_outputs), torch.tensor([0, 1, 2] * 3)
     target = target.float() if task_spec.regression else target
     there = Scores(task_spec)
-    there.update(rows, target, *loss_sum(rows, target, task_spec))
+    there.update(rows, target)
     assert joined(Scores(task_spec), there).compute() == there.compute()
 
 
@@ -122,7 +122,7 @@ def test_a_process_that_saw_nothing_has_the_scores_of_all(task_spec: TaskSpec) -
 def test_scores_of_next_to_nothing(count: int) -> None:
     scores = Scores(REGRESSION)
     rows, target = torch.full((count, 1), 67.0), torch.full((count,), 60.0)
-    scores.update(rows, target, *loss_sum(rows, target, REGRESSION))
+    scores.update(rows, target)
     result = scores.compute()
     assert math.isnan(result["r2"]) and (
         result["rmse"] == 7.0 if count else math.isnan(result["rmse"] + result["loss"])

@@ -8,8 +8,7 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL2
-from atomizer_io.training.batches import Batch, pack
-from atomizer_io.training.data import loader
+from atomizer_io.training.batches import pack
 
 TENSORS = {
     "rotated": torch.arange(12.0).reshape(3, 4).T,
@@ -43,17 +42,3 @@ def test_numbers_of_16_bits_and_dates_survive() -> None:
     unpacked = pack(atoms).unpack()
     assert unpacked.acquisitions[0].date == atoms.acquisitions[0].date and unpacked.channels == atoms.channels
     assert torch.equal(unpacked.acquisitions[0].values.long(), atoms.acquisitions[0].values.long())
-
-
-def test_workers_change_nothing() -> None:
-    torch.manual_seed(0)
-    data = aio.datasets.create("synthetic", like="sen1floods11", split="train", size=16)
-    model = aio.create_model("atomizer_io_tiny", channels=data.channels, atoms_per_latent=100).eval()
-
-    def batches(workers: int) -> list[Batch]:
-        return list(loader(torch.utils.data.Subset(data, range(3)), model, workers=workers))
-
-    for here, there in zip(batches(0), batches(1), strict=True):
-        assert here.samples[0].meta == there.samples[0].meta
-        with torch.no_grad():
-            assert torch.equal(model.predict(here.inputs)[0], model.predict(there.inputs)[0])

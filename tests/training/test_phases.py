@@ -13,7 +13,7 @@ from atomizer_io.training import callbacks, config, results, task
 from atomizer_io.training import folder as folder_files
 from atomizer_io.training import run as running
 from atomizer_io.training.folder import DERIVED, SETTINGS
-from runs import Killed, assert_same_end, break_at, write_fields
+from runs import assert_same_end, broken_off, write_fields
 
 
 @pytest.fixture(scope="module")
@@ -24,18 +24,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(folder, "whole")
 
 
-def trained(folder: Path, name: str, *options: str, resume: bool = False) -> Path:
-    path = folder / "runs" / name / SETTINGS if resume else folder / "run.yaml"
-    running.train(config.load(path, [f"name={name}", *options]), resume=resume, progress=False)
+def trained(folder: Path, name: str) -> Path:
+    """A run that goes on with the settings that it wrote."""
+    resume = (settings := folder / "runs" / name / SETTINGS).exists()
+    running.train(
+        config.load(settings if resume else folder / "run.yaml", [f"name={name}"]), resume=resume, progress=False
+    )
     return folder / "runs" / name
 
 
 def broken(whole: Path, kind: Any, method: str, call: int) -> str:
     """The name of a run that was killed at the call of a function."""
     name = f"killed-{len(list(whole.parent.iterdir()))}"
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        break_at(patch, kind, method, call)
-        trained(whole.parents[1], name)
+    broken_off(whole.parents[1] / "run.yaml", name, kind, method, call)
     return name
 
 
@@ -53,7 +54,7 @@ def broken(whole: Path, kind: Any, method: str, call: int) -> str:
 )
 def test_killed_between_phases_it_ends_as_the_whole_run(whole: Path, kind: Any, method: str, call: int) -> None:
     name = broken(whole, kind, method, call)
-    resumed = trained(whole.parents[1], name, resume=True)
+    resumed = trained(whole.parents[1], name)
     assert_same_end(whole, resumed)
     assert (resumed / DERIVED).read_text() == (whole / DERIVED).read_text()
 
@@ -61,11 +62,11 @@ def test_killed_between_phases_it_ends_as_the_whole_run(whole: Path, kind: Any, 
 @pytest.mark.parametrize("damage", ["batch_size: '4'", "batch_size: 4.0", "crop_m: true", "repeat: -1", "queries: [1]"])
 def test_derived_settings_of_another_type_are_refused(tmp_path: Path, damage: str) -> None:
     (tmp_path / DERIVED).write_text("training: {batch_size: 4, crop_m: 120.0, repeat: 1, queries: null}\n")
-    derived = folder_files.read_derived(tmp_path)
-    assert derived == {"batch_size": 4, "crop_m": 120.0, "repeat": 1, "queries": None}
+    filled = folder_files.with_derived(config.Run(), tmp_path).training
+    assert (filled.batch_size, filled.crop_m, filled.repeat, filled.queries) == (4, 120.0, 1, None)
     (tmp_path / DERIVED).write_text(f"training: {{{damage}}}\n")
     with pytest.raises(ConfigError, match=r"derived\.yaml is damaged: remove it"):
-        folder_files.read_derived(tmp_path)
+        folder_files.with_derived(config.Run(), tmp_path)
 
 
 def test_killed_before_its_settings_it_begins_again(whole: Path) -> None:
@@ -79,4 +80,4 @@ def test_a_torn_history_is_written_again_from_the_state(whole: Path, damage: str
     path = whole.parent / name / callbacks.HISTORY
     text = path.read_bytes()
     path.write_bytes(text[: len(text) // 2] if damage == "cut off" else b"\0" * len(text))
-    assert_same_end(whole, trained(whole.parents[1], name, resume=True))
+    assert_same_end(whole, trained(whole.parents[1], name))

@@ -3,64 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import random
 import shutil
 import signal
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
-import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
-from atomizer_io.training import callbacks, config, optimizer, task
-from atomizer_io.training.run import train
+from atomizer_io.training import callbacks, optimizer, task
 from atomizer_io.training.state import PICKLED, STATE
-from runs import Killed, assert_same_end, break_at, kill_at, killed
-
-SETTINGS: dict[str, Any] = {
-    "data": {"name": "sen1floods11", "workers": 0, "measure": 1, "test": None},
-    "model": {
-        "preset": "atomizer_io_tiny",
-        "settings": {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8, "global_latents": 2},
-    },
-    "training": {
-        "initialisation": "torch",
-        "epochs": 2,
-        "batch_size": 1,
-        "learning_rate": 1e-2,
-        "configurations": [[200, 50]],
-        "queries": 50,
-        "loggers": [],
-        "save_every": 3,  # an epoch has three steps
-        "figures": 0,
-        "baselines": False,
-        "accelerator": "cpu",
-    },
-}
+from runs import Payload, assert_same_end, break_at, broken_off, kill_at, killed, result, trained, write_floods
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("resumed")
-    root = fixtures.write("sen1floods11", folder / "data", size=16)
-    document = {**SETTINGS, "data": {**SETTINGS["data"], "root": str(root)}, "output": str(folder / "runs")}
-    (folder / "config.yaml").write_text(yaml.safe_dump(document))
-    return folder / "config.yaml"
-
-
-def trained(settings: Path, name: str, *options: str, resume: bool = False) -> Path:
-    train(config.load(settings, [f"name={name}", *options]), resume=resume, progress=False)
-    return settings.parent / "runs" / name
+    small = {"initialisation": "torch", "learning_rate": 1e-2, "configurations": [[200, 50]], "queries": 50}
+    return write_floods(tmp_path_factory.mktemp("resumed"), **small, epochs=2, save_every=3)  # an epoch has three steps
 
 
 @pytest.fixture(scope="module")
@@ -86,35 +51,27 @@ def content(folder: Path) -> dict[str, tuple[bytes, int]]:
         pytest.param(optimizer.EMA, "update", 5, id="before the step is in the average"),
     ],
 )
-def test_broken_off_it_ends_as_the_whole_run(
-    kind: type, method: str, call: int, whole: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_off_it_ends_as_the_whole_run(kind: type, method: str, call: int, whole: Path, settings: Path) -> None:
     name = f"broken-{method}-{call}"
-    with monkeypatch.context() as patch:
-        break_at(patch, kind, method, call)
-        with pytest.raises(Killed):
-            trained(settings, name)
+    broken_off(settings, name, kind, method, call)
     assert_same_end(whole, trained(settings, name, resume=True))
 
 
 @pytest.mark.parametrize(
-    "options",
+    "option",
     [
-        ("data.val=null",),
-        ("training.validate_every=2",),
-        ("training.max_steps=5",),
-        ("training.validate_steps=2",),
-        ("training.ema=0",),
+        "data.val=null",
+        "training.validate_every=2",
+        "training.max_steps=5",
+        "training.validate_steps=2",
+        "training.ema=0",
     ],
 )
-def test_other_plans_go_on_too(options: tuple[str, ...], settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = options[0].split("=")[0]
-    undisturbed = trained(settings, f"{name}-whole", *options)
-    with monkeypatch.context() as patch:
-        break_at(patch, task.Task, "training_step", 4)
-        with pytest.raises(Killed):
-            trained(settings, name, *options)
-    resumed = trained(settings, name, *options, resume=True)
+def test_other_plans_go_on_too(option: str, settings: Path) -> None:
+    name = option.split("=")[0]
+    undisturbed = trained(settings, f"{name}-whole", option)
+    broken_off(settings, name, task.Task, "training_step", 4, option)
+    resumed = trained(settings, name, option, resume=True)
     first, second = (load_file(folder / "best" / "model.safetensors") for folder in (undisturbed, resumed))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -128,29 +85,22 @@ def test_killed_in_validation_it_ends_as_the_whole_run(whole: Path, settings: Pa
 def test_a_stop_in_time_has_scores_and_goes_on(whole: Path, settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stopped = trained(settings, "hurried", "training.max_time='00:00:00'")
     assert "the run ended before its first validation: best/ is the model of its last step" in capsys.readouterr().out
-    result = json.loads((stopped / "metrics.json").read_text())
-    assert result["finished"] is False and result["steps"] == 1 and result["scores_of"] == "last"
-    assert 0 <= result["scores"]["val"]["miou"] <= 1 and not (stopped / "history.jsonl").exists()
+    metrics = result(stopped)
+    assert metrics["finished"] is False and metrics["steps"] == 1 and metrics["scores_of"] == "last"
+    assert 0 <= metrics["scores"]["val"]["miou"] <= 1 and not (stopped / "history.jsonl").exists()
     later = trained(settings, "hurried", "training.save_every=1", resume=True)
     assert_same_end(whole, later)
-    assert json.loads((later / "metrics.json").read_text())["scores_of"] == "best"
+    assert result(later)["scores_of"] == "best"
 
 
-def test_accumulated_batches_go_on_exactly(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accumulated_batches_go_on_exactly(settings: Path) -> None:
     # six batches an epoch: steps after the fourth and the sixth
-    options = ("training.accumulate=4", "training.repeat=2", "training.save_every=1")
+    name, options = "accumulated-stopped", ("training.accumulate=4", "training.repeat=2", "training.save_every=1")
     undisturbed = trained(settings, "accumulated", *options)
-    stopped = trained(settings, "accumulated-stopped", *options, "training.max_time='00:00:00'")
-    assert json.loads((stopped / "metrics.json").read_text())["steps"] == 1
-    with monkeypatch.context() as patch:
-        break_at(patch, task.Task, "training_step", 4)  # in the next epoch, between two steps
-        with pytest.raises(Killed):
-            trained(settings, "accumulated-stopped", *options, resume=True)
-    with monkeypatch.context() as patch:
-        break_at(patch, task.Task, "training_step", 6)  # before the last step
-        with pytest.raises(Killed):
-            trained(settings, "accumulated-stopped", *options, resume=True)
-    assert_same_end(undisturbed, trained(settings, "accumulated-stopped", *options, resume=True))
+    assert result(trained(settings, name, *options, "training.max_time='00:00:00'"))["steps"] == 1
+    for batch in (4, 6):  # in the next epoch, between two steps; before the last step
+        broken_off(settings, name, task.Task, "training_step", batch, *options, resume=True)
+    assert_same_end(undisturbed, trained(settings, name, *options, resume=True))
 
 
 def test_a_copy_goes_on_in_the_copy(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,16 +114,6 @@ def test_a_copy_goes_on_in_the_copy(whole: Path, tmp_path: Path, capsys: pytest.
     assert len((copy / "history.jsonl").read_text().splitlines()) == 3
     assert main(["train", str(copy), "--resume", "name=other"]) == 2
     assert "leave this out" in capsys.readouterr().err
-
-
-class Payload:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (self.path,)
 
 
 def test_nothing_in_the_folder_runs(
@@ -194,18 +134,20 @@ def test_nothing_in_the_folder_runs(
     assert not sign.exists()
 
 
-def test_a_damaged_state_is_not_trained_on(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, chance = tmp_path / "damaged", random.Random(0)
+@pytest.mark.parametrize("damage", ["cut off", "changed"])
+def test_a_damaged_state_is_not_trained_on(
+    damage: str, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, good = tmp_path / "damaged", (whole / STATE).read_bytes()
     shutil.copytree(whole, folder)
-    good = (whole / STATE).read_bytes()
-    for number in range(20):
-        bad = bytearray(good)
-        bad[chance.randrange(len(good))] ^= 1 << chance.randrange(8)
-        (folder / STATE).write_bytes(bytes(bad) if number % 2 else good[: chance.randrange(len(good))])
-        before = content(folder)
-        assert main(["train", str(folder), "--resume", "--quiet", "training.epochs=3"]) == 2
-        assert f"{folder / STATE}: the training state is damaged or incomplete" in capsys.readouterr().err
-        assert content(folder) == before
+    half = len(good) // 2
+    (folder / STATE).write_bytes(
+        good[:half] + (b"" if damage == "cut off" else bytes([good[half] ^ 1]) + good[half + 1 :])
+    )
+    before = content(folder)
+    assert main(["train", str(folder), "--resume", "--quiet", "training.epochs=3"]) == 2
+    assert f"{folder / STATE}: the training state is damaged or incomplete" in capsys.readouterr().err
+    assert content(folder) == before
 
 
 def test_a_state_of_another_model_is_refused(settings: Path, whole: Path) -> None:
@@ -228,16 +170,8 @@ def test_an_unknown_preset_is_named(settings: Path) -> None:
 def test_an_interrupt_explains_how_to_go_on(
     settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from atomizer_io.training import task
-
-    plain, handler = task.Task.training_step, signal.getsignal(signal.SIGINT)
-
-    def step(self: task.Task, batch: object, index: int) -> object:
-        if self.global_step == 3:
-            raise KeyboardInterrupt
-        return plain(self, batch, index)
-
-    monkeypatch.setattr(task.Task, "training_step", step)
+    handler = signal.getsignal(signal.SIGINT)
+    break_at(monkeypatch, task.Task, "training_step", 4, KeyboardInterrupt)
     try:
         assert main(["train", str(settings), "name=interrupted", "training.save_every=1", "--quiet"]) == 130
     finally:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
 import atomizer_io as aio
@@ -21,47 +21,23 @@ from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.models.base import Cost
 from atomizer_io.training import config
 from atomizer_io.training.evaluate import score
-from atomizer_io.training.run import train
 from atomizer_io.training.splits import open_split
 from atomizer_io.training.task import Task
 from processes import command, exit_code, start
-from runs import kill_at, killed, started
-
-SETTINGS = {
-    "data": {"name": "sen1floods11", "workers": 0, "measure": 3},
-    "model": {
-        "preset": "atomizer_io_tiny",
-        "settings": {"width": 24, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8},
-    },
-    "training": {
-        "epochs": 2,
-        "batch_size": 1,
-        "learning_rate": 1e-3,
-        "configurations": [[500, 200], [800, 300]],
-        "queries": 300,
-        "loggers": ["csv"],
-        "save_every": 2,
-        "figures": 1,
-        "baselines": False,
-        "accelerator": "cpu",
-    },
-}
+from runs import history, kill_at, killed, result, started, trained, write_floods
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("run")
-    root = fixtures.write("sen1floods11", folder / "data", size=32)
-    document = {**SETTINGS, "data": {**SETTINGS["data"], "root": str(root)}, "output": str(folder / "runs")}
-    (folder / "config.yaml").write_text(yaml.safe_dump(document))
-    return folder / "config.yaml"
+    costs = {"configurations": [[500, 200], [800, 300]], "queries": 300, "learning_rate": 1e-3}
+    data, shown = {"measure": 3, "test": "test"}, {"loggers": ["csv"], "figures": 1}
+    return write_floods(tmp_path_factory.mktemp("run"), 32, data, **costs, **shown, epochs=2, save_every=2)
 
 
 @pytest.fixture(scope="module")
 def whole(settings: Path) -> Path:
     """A run that nobody disturbed."""
-    train(config.load(settings, ["name=whole"]), progress=False)
-    return settings.parent / "runs" / "whole"
+    return trained(settings, "whole")
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -74,41 +50,28 @@ def same(a: Path, b: Path) -> bool:
 
 
 def test_what_a_run_leaves(whole: Path) -> None:
-    result = json.loads((whole / "metrics.json").read_text())
-    assert result["finished"] and result["steps"] == 6 and result["seed"] == 0
-    assert set(result["scores"]) == {"val", "test"} and 0 <= result["scores"]["test"]["miou"] <= 1
-    assert result["machine"]["torch"] == torch.__version__ and "commit" in result["machine"]
+    metrics = result(whole)
+    assert metrics["finished"] and metrics["steps"] == 6 and metrics["seed"] == 0
+    assert set(metrics["scores"]) == {"val", "test"} and 0 <= metrics["scores"]["test"]["miou"] <= 1
+    assert metrics["machine"]["torch"] == torch.__version__ and "commit" in metrics["machine"]
     resolved = config.load(whole / "config.yaml")
     assert resolved.training.epochs == 2 and resolved.seed == 0
     best = aio.AtomizerIO.from_pretrained(whole / "best")
     assert best.task_spec.class_names == ("dry", "water") and best.task_spec.channels[0].mean is not None
-    assert len((whole / "history.jsonl").read_text().splitlines()) == 2  # two epochs
+    assert len(history(whole)) == 2  # two epochs
     assert list((whole / "figures").glob("*.png")) and (whole / "logs" / "metrics.csv").is_file()
 
 
 def test_what_is_stored_is_what_was_scored(whole: Path, settings: Path) -> None:
     """The κ of the best model is the one that does best with whole cells, as the model is used; m has no part in it."""
     model, run = aio.load_model(whole / "best"), config.load(settings)
-    validation, result = open_split(run, "val"), json.loads((whole / "metrics.json").read_text())
+    validation, scores = open_split(run, "val"), result(whole)["scores"]
     costs = {kappa: Decoding(cost=Cost(kappa)) for kappa in (500, 800)}
     tried = {kappa: score(model, validation, decoding=how, progress=False)["miou"] for kappa, how in costs.items()}
     assert model.config.atoms_per_latent == max(tried, key=tried.get)
-    assert score(model, validation, progress=False)["miou"] == pytest.approx(result["scores"]["val"]["miou"])
-    assert result["scores"]["val"]["miou"] == pytest.approx(max(tried.values()))
+    assert score(model, validation, progress=False)["miou"] == pytest.approx(scores["val"]["miou"])
+    assert scores["val"]["miou"] == pytest.approx(max(tried.values()))
     assert model.config.budget == 300  # that of the last configuration, with which a training would go on
-
-
-def test_a_run_is_not_overwritten(whole: Path, settings: Path) -> None:
-    with pytest.raises(ConfigError, match="holds a run already"):
-        train(config.load(settings, ["name=whole"]), progress=False)
-
-
-@pytest.mark.parametrize("step", [1, 3, 5])
-def test_killed_and_resumed_it_ends_with_the_same_weights(step: int, whole: Path, settings: Path) -> None:
-    words = ["train", str(settings), "--quiet", f"name=killed-{step}", "training.figures=0"]
-    assert killed(partial(kill_at, Task, "training_step", step + 1), *words)
-    assert exit_code(start(command, (*words, "--resume"))) == 0
-    assert same(whole, whole.parent / f"killed-{step}")
 
 
 def kill_when_the_state_is_replaced() -> None:
@@ -122,20 +85,20 @@ def kill_when_the_state_is_replaced() -> None:
     os.replace = replace
 
 
-def test_a_kill_during_a_write_leaves_the_state_before(whole: Path, settings: Path) -> None:
-    words = ["train", str(settings), "--quiet", "name=torn", "training.figures=0"]
-    assert killed(kill_when_the_state_is_replaced, *words)
+@pytest.mark.parametrize(
+    "kill",
+    [kill_when_the_state_is_replaced, *(partial(kill_at, Task, "training_step", step) for step in (2, 4, 6))],
+    ids=["while the state is written", "in the second step", "in the fourth", "in the sixth"],
+)
+def test_killed_and_resumed_it_ends_with_the_same_weights(
+    kill: Callable[[], None], whole: Path, settings: Path, request: pytest.FixtureRequest
+) -> None:
+    name = f"killed-{request.node.callspec.id.replace(' ', '-')}"
+    words = ["train", str(settings), "--quiet", f"name={name}", "training.figures=0"]
+    assert killed(kill, *words)
     assert exit_code(start(command, (*words, "--resume"))) == 0
-    assert same(whole, whole.parent / "torn")
-
-
-def test_time_is_up_and_the_run_goes_on_later(whole: Path, settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", str(settings), "--quiet", "name=hurried", "training.figures=0"]
-    assert main([*words, "--max-time", "00:00:00"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["finished"] is False
-    assert main([*words, "--resume", "training.max_time=null"]) == 0
-    assert same(whole, whole.parent / "hurried")
-    assert (whole.parent / "hurried" / "logs").is_dir() and (whole.parent / "hurried" / "logs-2").is_dir()
+    assert same(whole, whole.parent / name)
+    assert (whole.parent / name / "logs").is_dir() and (whole.parent / name / "logs-2").is_dir()
 
 
 @pytest.mark.slow
@@ -158,7 +121,7 @@ def test_evaluate_by_channels(whole: Path, tmp_path: Path, capsys: pytest.Captur
     scores = json.loads((tmp_path / "e.json").read_text())["scores"]
     assert list(scores) == names.split(",") and all(f"{name:14}" in shown for name in scores)
     assert json.loads(shown.splitlines()[-1]) == json.loads(json.dumps(scores))
-    before = json.loads((whole / "metrics.json").read_text())["scores"]["test"]
+    before = result(whole)["scores"]["test"]
     assert scores["all"]["miou"] == pytest.approx(before["miou"])
     assert main(["evaluate", str(whole / "best"), "--channels", "s3-only"]) == 2
     assert main(["evaluate", str(tmp_path), "--config", str(whole / "config.yaml")]) == 2
@@ -181,7 +144,7 @@ def test_evaluate_any_split(whole: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_mistakes_show_before_the_first_step(settings: Path, tmp_path: Path) -> None:
     def fails(*options: str) -> None:
-        train(config.load(settings, ["name=wrong", *options]), progress=False)
+        trained(settings, "wrong", *options)
 
     with pytest.raises(ConfigError, match="cannot write"):
         (tmp_path / "file").write_text("")
@@ -204,15 +167,12 @@ def test_a_full_disk_is_noticed(settings: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(folder.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(ConfigError, match="make room"):
-        train(config.load(settings, ["name=full"]), progress=False)
+        trained(settings, "full")
 
 
 def test_a_loss_that_is_no_number_stops_with_the_samples(settings: Path) -> None:
     with pytest.raises(AtomizerError, match=r"the loss became nan at step \d+ on (Ghana|Mekong)_\d+"):
-        train(
-            config.load(settings, ["name=nan", "training.learning_rate=1e30", "training.gradient_clip=null"]),
-            progress=False,
-        )
+        trained(settings, "nan", "training.learning_rate=1e30", "training.gradient_clip=null")
 
 
 def test_a_class_that_never_occurs_is_reported(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,10 +183,5 @@ def test_a_class_that_never_occurs_is_reported(settings: Path, capsys: pytest.Ca
     for path in (root / "v1.1/data/flood_events/HandLabeled/LabelHand").iterdir():
         with rasterio.open(path, "r+") as target:
             target.write((target.read() * 0).astype("int16"))
-    train(
-        config.load(
-            settings, ["name=dry", f"data.root={root}", "training.epochs=1", "data.val=null", "data.test=null"]
-        ),
-        progress=False,
-    )
+    trained(settings, "dry", f"data.root={root}", "training.epochs=1", "data.val=null", "data.test=null")
     assert "class 'water' does not occur in the 3 training samples" in capsys.readouterr().out

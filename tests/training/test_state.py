@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 import random
 from collections import OrderedDict
@@ -15,6 +14,7 @@ import torch
 
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.training import state
+from runs import Payload
 
 STATE: dict[str, Any] = {
     "epoch": 3,
@@ -70,16 +70,6 @@ def test_what_is_not_plain_is_named(value: object, tmp_path: Path) -> None:
         state.write({"callbacks": {"Mine": [value]}}, tmp_path / "s")
 
 
-class Payload:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (self.path,)
-
-
 def test_a_pickle_is_refused_and_runs_nothing(tmp_path: Path) -> None:
     payload = pickle.dumps(Payload(tmp_path / "run-by-pickle"))
     pickle.loads(payload)
@@ -108,6 +98,12 @@ def mutated(content: bytes, seed: int) -> bytes:
     for place in chance.sample(range(end), chance.randint(1, 3)):
         changed[place] ^= chance.randint(1, 255)
     return bytes(changed)
+
+
+def test_the_schedule_of_an_earlier_version_is_found(tmp_path: Path) -> None:
+    callbacks = {"SaveState": {"step": 3}, "FollowSchedule": {"best": 0.5}}
+    state.write({"callbacks": callbacks}, tmp_path / "s")
+    assert state.read(tmp_path / "s") == {"callbacks": {"SaveState": {"step": 3, "schedule": {"best": 0.5}}}}
 
 
 @pytest.mark.parametrize("seed", range(90))

@@ -14,7 +14,7 @@ from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomizerError
 from atomizer_io.training.data import NOTHING, EvaluationSamples, evaluation_loader
 from atomizer_io.training.evaluate import score
-from atomizer_io.training.metrics import Scores, Scoring
+from atomizer_io.training.metrics import Scores
 from strips import CLASSES, Strips, cloud, model_of
 
 
@@ -92,21 +92,21 @@ def test_processes_get_whole_tiles_and_none_gets_nothing_at_all(tmp_path: Path) 
 
 def test_only_one_tile_is_in_memory(tmp_path: Path) -> None:
     task_spec = TaskSpec(num_outputs=3)
-    scoring = Scoring(task_spec, Scores(task_spec))
+    scores = Scores(task_spec)
     for number, sample in enumerate(Strips(tmp_path)):
-        scoring.add([sample], torch.zeros(len(sample.target), 3))
-        assert scoring.tile.name == sample.queries.whole and len(scoring.finished) == number // 4
+        scores.add([sample], torch.zeros(len(sample.target), 3))
+        assert scores.tile.name == sample.queries.whole and len(scores.finished) == number // 4
 
 
 def test_windows_that_cannot_be_of_one_tile_are_refused(tmp_path: Path) -> None:
     task_spec = TaskSpec(num_outputs=3)
     one, _, _, _, second, *_ = Strips(tmp_path)
-    scoring = Scoring(task_spec, Scores(task_spec))
+    scores = Scores(task_spec)
     with pytest.raises(AtomizerError, match="one do not follow each other"):
         for sample in (one, second, one):
-            scoring.add([sample], torch.zeros(len(sample.target), 3))
-    scoring = Scoring(task_spec, Scores(task_spec))
-    scoring.add([one], torch.zeros(len(one.target), 3))
+            scores.add([sample], torch.zeros(len(sample.target), 3))
+    scores = Scores(task_spec)
+    scores.add([one], torch.zeros(len(one.target), 3))
     namesake = replace(one, target=(one.target + 1) % 3)
     with pytest.raises(AtomizerError, match="windows of one disagree on the target of a point"):
-        scoring.add([namesake], torch.zeros(len(one.target), 3))
+        scores.add([namesake], torch.zeros(len(one.target), 3))

@@ -11,42 +11,19 @@ import pytest
 from atomizer_io import progress
 from atomizer_io.training import config
 from atomizer_io.training.run import train
+from runs import synthetic
+
+
+@pytest.fixture(autouse=True)
+def _each_state_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 1e-6)
 
 
 def settings(folder: Path, **training: Any) -> config.Run:
-    return config.parse(
-        {
-            "data": {
-                "name": "synthetic",
-                "options": {"like": "sen1floods11", "size": 16, "length": 4},
-                "workers": 0,
-                "measure": 2,
-            },
-            "model": {
-                "preset": "atomizer_io_tiny",
-                "settings": {"width": 24, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8},
-            },
-            "training": {
-                "epochs": 2,
-                "batch_size": 1,
-                "queries": 20,
-                "loggers": [],
-                "accelerator": "cpu",
-                "validation_samples": 3,
-                "figures": 0,
-                "baselines": False,
-                **training,
-            },
-            "output": str(folder),
-            "name": "run",
-        }
-    )
+    return synthetic(folder, epochs=2, validation_samples=3, **training)
 
 
-def test_a_log_gets_whole_lines_with_loss_and_time_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "EVERY_S", 1e-6)
+def test_a_log_gets_whole_lines_with_loss_and_time_left(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     train(settings(tmp_path))
     shown = capfd.readouterr()
     assert "\r" not in shown.err + shown.out
@@ -57,16 +34,12 @@ def test_a_log_gets_whole_lines_with_loss_and_time_left(
     assert "scoring all: 100 % (3 of 3 samples)" in shown.err
 
 
-def test_quiet_is_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(progress, "EVERY_S", 1e-6)
+def test_quiet_is_quiet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     train(settings(tmp_path), progress=False)
     assert capfd.readouterr().err == ""
 
 
-def test_a_resumed_run_counts_from_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "EVERY_S", 1e-6)
+def test_a_resumed_run_counts_from_where_it_was(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     train(settings(tmp_path, max_time="00:00:00"), progress=False)
     train(settings(tmp_path), resume=True)
     lines = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("statistics: ")]

@@ -18,9 +18,8 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.errors import ConfigError
 
 if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
-    from atomizer_io.data.sample import Sample
     from atomizer_io.datasets.checking import SplitReport
-    from atomizer_io.datasets.dataset import Dataset, Skipped
+    from atomizer_io.datasets.dataset import Dataset
     from atomizer_io.datasets.statistics import Statistics
 
 LONG_TABLE = 40  # channels; the published datasets have fewer
@@ -138,7 +137,10 @@ def print_report(report: SplitReport, root: str) -> None:
     for text in report.summary.sensor_lines():
         print(f"  read     {text}")
     if report.statistics and any(report.statistics.classes):
-        print(f"  classes  {', '.join(class_shares(report))}")
+        counts = dict(zip((*report.classes, "ignored"), report.statistics.classes, strict=True))
+        shares = {name: 100 * count / sum(counts.values()) for name, count in counts.items()}
+        parts = [f"{name} {share:.3g} %" for name, share in shares.items() if share or name != "ignored"]
+        print(f"  classes  {', '.join(parts)}")
     if report.statistics and report.statistics.target is not None:
         mean, std = report.statistics.target
         print(f"  target   {mean:.4g} ± {std:.3g} {report.unit or ''}".rstrip())
@@ -148,17 +150,11 @@ def print_report(report: SplitReport, root: str) -> None:
         print(f"  look     {text}")
 
 
-def class_shares(report: SplitReport) -> Iterator[str]:
-    """Yield the classes of a split with their shares of the labels, and at the end the share that is ignored."""
-    counts = report.statistics.classes if report.statistics else ()
-    for name, count in zip((*report.classes, "ignored"), counts, strict=True):
-        if count or name != "ignored":
-            yield f"{name} {100 * count / sum(counts):.3g} %"
-
-
 def run_stats(args: argparse.Namespace) -> int:
     """Measure the statistics of a split, print them and write them if a file is named."""
+    from atomizer_io.datasets.dataset import read_items
     from atomizer_io.datasets.statistics import measure
+    from atomizer_io.progress import watched
 
     for name in ("limit", "workers"):
         if getattr(args, name) is not None and getattr(args, name) < (name == "limit"):
@@ -166,21 +162,14 @@ def run_stats(args: argparse.Namespace) -> int:
     dataset = open_dataset(args, on_error=args.on_error)
     if args.output is not None and not args.output.parent.is_dir():
         raise ConfigError(f"cannot write {args.output}: {args.output.parent} is not a folder")
-    statistics = measure(samples_of(dataset, args.workers, args.limit), classes=len(dataset.info.classes))
+    total = len(dataset) if args.limit is None else min(args.limit, len(dataset))
+    samples = watched(read_items(dataset, args.workers, args.limit), total, title="reading", unit=" samples")
+    statistics = measure(samples, classes=len(dataset.info.classes))
     print_statistics(statistics, dataset)
     if args.output is not None:
         statistics.save(args.output)
         print(f"\nwritten: {args.output}")
     return 0
-
-
-def samples_of(dataset: Dataset, workers: int, limit: int | None) -> Iterator[Sample | Skipped]:
-    """Yield the samples and show how many of them were read so far."""
-    from atomizer_io.datasets.dataset import read_items
-    from atomizer_io.progress import watched
-
-    total = len(dataset) if limit is None else min(limit, len(dataset))
-    return watched(read_items(dataset, workers, limit), total, title="reading", unit=" samples")
 
 
 def print_statistics(statistics: Statistics, dataset: Dataset) -> None:
@@ -238,34 +227,31 @@ def open_dataset(args: argparse.Namespace, **more: Any) -> Dataset:
 
 
 def parse_options(texts: list[str]) -> dict[str, Any]:
-    """Return ``["dates=6", "sensors=[S2]"]`` as {"dates": 6, "sensors": ["S2"]}; values are YAML."""
-    options = {}
+    """Return ``["dates=6", "sensors=S2,S1"]`` as {"dates": 6, "sensors": ["S2", "S1"]}.
+
+    Values are YAML, but ``a,b`` is a list and ``1e9`` a number.
+    """
+    from atomizer_io.texts import parse_yaml
+
+    options: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.isidentifier():
             raise ConfigError(f"{text!r} is not an option: write key=value, such as dates=6")
         if key in ("root", "split", "on_error", "transform"):
             raise ConfigError(f"{key} is not set this way: see --help for --split and --on-error")
-        options[key] = option_value(text, value)
+        try:
+            parsed = options[key] = parse_yaml(value)
+        except ValueError as error:
+            raise ConfigError(
+                f"cannot read the value of {text!r}: it is not YAML, such as 3, [a, b] or {{2: a}}"
+            ) from error
+        if isinstance(parsed, str) and "," in parsed:
+            options[key] = [parse_yaml(part) for part in parsed.split(",") if part.strip()]
+        elif isinstance(parsed, str):
+            with contextlib.suppress(ValueError):
+                options[key] = float(parsed)
     return options
-
-
-def option_value(text: str, value: str) -> Any:
-    """Return the value of an option: YAML, but ``a,b`` is a list and ``1e9`` a number."""
-    from atomizer_io.texts import parse_yaml
-
-    try:
-        parsed = parse_yaml(value)
-    except ValueError as error:
-        raise ConfigError(
-            f"cannot read the value of {text!r}: it is not YAML, such as 3, [a, b] or {{2: a}}"
-        ) from error
-    if isinstance(parsed, str):
-        if "," in parsed:
-            return [parse_yaml(part) for part in parsed.split(",") if part.strip()]
-        with contextlib.suppress(ValueError):
-            return float(parsed)
-    return parsed
 
 
 def relative(path: str, root: str) -> str:

@@ -7,18 +7,20 @@ With --run it builds the model of a training instead, initialises it as the trai
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from atomizer_io.cli.info import devices, kernels, version
+from atomizer_io.cli.info import devices, kernels
+from atomizer_io.extras import installed, version
 
 AGREEMENT = 1e-9  # in float64, between the path in use and the reference
 LITTLE_BYTES = 2e9
@@ -37,11 +39,14 @@ for name in sys.argv[1:]:
 """
 
 
+State = Literal["ok", "note", "broken"]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of a check of the part of the installation that is called ``name``."""
 
-    state: Literal["ok", "note", "broken"]
+    state: State
     name: str
     text: str
 
@@ -98,54 +103,51 @@ def print_stages(path: str, *changes: str) -> None:
     print(HEADER, *diagnose(model, batch.inputs, loss), sep="\n")
 
 
-def check_python() -> list[Finding]:
+def check_python() -> Iterator[Finding]:
     """The interpreter and the system it runs on."""
-    return [Finding("ok", "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")]
+    yield Finding("ok", "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
 
 
-def check_torch() -> list[Finding]:
+def check_torch() -> Iterator[Finding]:
     """Whether torch can be imported, and what it computes on."""
-    failed = failures(["torch"])
-    if failed:
+    if failed := failures(["torch"]):
         text = f"cannot be imported ({failed['torch']}): install it as described at https://pytorch.org/get-started"
-        return [Finding("broken", "torch", text)]
+        yield Finding("broken", "torch", text)
+        return
     import torch
 
-    return [Finding("ok", "torch", f"{torch.__version__}, {torch.get_num_threads()} threads, {', '.join(devices())}")]
+    yield Finding("ok", "torch", f"{torch.__version__}, {torch.get_num_threads()} threads, {', '.join(devices())}")
 
 
-def check_torchvision() -> list[Finding]:
+def check_torchvision() -> Iterator[Finding]:
     """Whether an installed torchvision fits torch: Lightning and torchmetrics import it if it is there."""
     if importlib.util.find_spec("torchvision") is None:
-        return [Finding("ok", "torchvision", "is not installed, and is not needed")]
-    failed = failures(["torchvision"])
-    if not failed:
-        return [Finding("ok", "torchvision", version("torchvision"))]
-    needed = importlib.util.find_spec("lightning") is not None
-    return [
-        Finding(
-            "broken" if needed else "note",
-            "torchvision",
-            f"{version('torchvision')} cannot be imported beside torch {version('torch')} ({failed['torchvision']}), "
-            "which breaks lightning and torchmetrics: pip uninstall torchvision, or install the build for this torch",
-        )
-    ]
+        yield Finding("ok", "torchvision", "is not installed, and is not needed")
+    elif failed := failures(["torchvision"]):
+        state: State = "note" if importlib.util.find_spec("lightning") is None else "broken"
+        text = f"cannot be imported beside torch {version('torch')} ({failed['torchvision']}), which breaks lightning "
+        text += "and torchmetrics: pip uninstall torchvision, or install the build for this torch"
+        yield Finding(state, "torchvision", f"{version('torchvision')} {text}")
+    else:
+        yield Finding("ok", "torchvision", version("torchvision"))
 
 
-def check_kernels() -> list[Finding]:
+def check_kernels() -> Iterator[Finding]:
     """Which path the model takes, and whether it agrees with the reference on a tiny scene."""
     try:
         path, reason = kernels()
         off = disagreement()
     except Exception as error:  # whatever it is, it is reported
-        return [Finding("broken", "kernels", f"the model fails on a tiny scene: {type(error).__name__}: {error}")]
-    why = f" ({reason})" if reason else ""
+        yield Finding("broken", "kernels", f"the model fails on a tiny scene: {type(error).__name__}: {error}")
+        return
+    shown = f"{path} ({reason})" if reason else path
     if not off < AGREEMENT:
-        text = f"{path}{why}, predictions are off by {off:.1e}: set ATOMIZER_KERNELS=off, and report this"
-        return [Finding("broken", "kernels", text)]
-    state: Literal["ok", "note"] = "ok" if path == "compiled" else "note"
-    slower = "" if path == "compiled" else "; slower than compiled kernels, which need a C compiler (cc, gcc or clang)"
-    return [Finding(state, "kernels", f"{path}{why}, right to {off:.0e} on a tiny scene{slower}")]
+        text = f"{shown}, predictions are off by {off:.1e}: set ATOMIZER_KERNELS=off, and report this"
+        yield Finding("broken", "kernels", text)
+        return
+    text = f"{shown}, right to {off:.0e} on a tiny scene"
+    slower = "; slower than compiled kernels, which need a C compiler (cc, gcc or clang)"
+    yield Finding("ok", "kernels", text) if path == "compiled" else Finding("note", "kernels", text + slower)
 
 
 def disagreement() -> float:
@@ -170,25 +172,18 @@ def disagreement() -> float:
     return float((exact - expected).abs().max())
 
 
-def check_extras() -> list[Finding]:
+def check_extras() -> Iterator[Finding]:
     """Whether the libraries of the extras that are installed can be imported."""
-    from atomizer_io.extras import EXTRAS
-
-    there = [library for library in EXTRAS if importlib.util.find_spec(library) is not None]
-    failed, findings = failures(there), []
-    for extra in dict.fromkeys(EXTRAS.values()):
-        libraries = [library for library, home in EXTRAS.items() if home == extra]
-        missing = [library for library in libraries if library not in there]
-        for library in libraries:
-            if library in failed:
-                text = f"{library} {version(library)} cannot be imported ({failed[library]}): install it again"
-                findings.append(Finding("broken", extra, text))
+    failed = failures([library for there, _ in installed().values() for library in there])
+    for extra, (there, missing) in installed().items():
+        broken = [library for library in there if library in failed]
+        for library in broken:
+            yield Finding("broken", extra, f"{there[library]} cannot be imported ({failed[library]}): install it again")
         if missing:
             text = f"without {', '.join(missing)}: pip install 'atomizer-io[{extra}]' if you need it"
-            findings.append(Finding("note", extra, text))
-        elif not set(libraries) & set(failed):
-            findings.append(Finding("ok", extra, ", ".join(f"{name} {version(name)}".strip() for name in libraries)))
-    return findings
+            yield Finding("note", extra, text)
+        elif not broken:
+            yield Finding("ok", extra, ", ".join(there.values()))
 
 
 def failures(libraries: Sequence[str]) -> dict[str, str]:
@@ -205,7 +200,7 @@ def failures(libraries: Sequence[str]) -> dict[str, str]:
     return failed
 
 
-def check_cache() -> list[Finding]:
+def check_cache() -> Iterator[Finding]:
     """Whether compiled kernels can be kept for the next time."""
     from atomizer_io.models.atomizer.ops.kernels.cache import user_folder
 
@@ -215,27 +210,19 @@ def check_cache() -> list[Finding]:
             pass
     except (OSError, RuntimeError) as error:
         text = f"cannot be written to ({error}): set XDG_CACHE_HOME to a folder of yours, or kernels are not kept"
-        return [Finding("note", "cache", text)]
-    return [Finding("ok", "cache", f"{folder} can be written to")]
+        yield Finding("note", "cache", text)
+    else:
+        yield Finding("ok", "cache", f"{folder} can be written to")
 
 
-def check_space() -> list[Finding]:
-    """Free memory, and free disk where the command runs."""
-    spaces = {"disk": shutil.disk_usage(Path.cwd()).free, "memory": free_memory()}
-    return [
-        Finding("ok" if free > LITTLE_BYTES else "note", name, f"{free / 1e9:.1f} GB are free")
-        for name, free in spaces.items()
-        if free is not None
-    ]
-
-
-def free_memory() -> int | None:
-    """Bytes that programs can have without swapping; None where the system does not report it."""
-    try:
+def check_space() -> Iterator[Finding]:
+    """Free disk where the command runs, and memory that programs can have without swapping, where Linux reports it."""
+    spaces = {"disk": shutil.disk_usage(Path.cwd()).free}
+    with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
-    except (OSError, StopIteration):
-        return None
+        spaces["memory"] = 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
+    for name, free in spaces.items():
+        yield Finding("ok" if free > LITTLE_BYTES else "note", name, f"{free / 1e9:.1f} GB are free")
 
 
 CHECKS = (check_python, check_torch, check_torchvision, check_kernels, check_extras, check_cache, check_space)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.metadata
-import importlib.util
 import platform
 import re
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atomizer_io.cli.decoding import add_atoms_per_latent
-from atomizer_io.errors import ConfigError, listed
+from atomizer_io.errors import ConfigError, check_count, listed
 
 if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
     from atomizer_io.data.channels import Channel
@@ -79,8 +78,8 @@ def show_installation() -> None:
     print_row("kernels", f"{path} ({reason})" if reason else path)
     print_row("threads", str(torch.get_num_threads()))
     print_row("devices", ", ".join(devices()))
-    for number, (extra, text) in enumerate(extras().items()):
-        print_row("" if number else "extras", f"{extra:8}{text}")
+    for number, text in enumerate(extras()):
+        print_row("" if number else "extras", text)
 
 
 def kernels() -> tuple[str, str]:
@@ -99,28 +98,16 @@ def devices() -> list[str]:
     return ["cpu", *cuda] + (["mps"] if torch.backends.mps.is_available() else [])
 
 
-def extras() -> dict[str, str]:
-    """Return, by extra, its installed libraries with their versions, and how to get those that are missing."""
-    from atomizer_io.extras import EXTRAS
+def extras() -> Iterator[str]:
+    """Yield, for each extra, its installed libraries with their versions, and how to get those that are missing."""
+    from atomizer_io.extras import installed
 
-    described = {}
-    for extra in dict.fromkeys(EXTRAS.values()):
-        libraries = [library for library, home in EXTRAS.items() if home == extra]
-        missing = [library for library in libraries if importlib.util.find_spec(library) is None]
-        parts = [", ".join(f"{name} {version(name)}".strip() for name in libraries if name not in missing)]
+    for extra, (there, missing) in installed().items():
+        parts = [", ".join(there.values())] if there else []
         if missing:
             verb = "is" if len(missing) == 1 else "are"
             parts.append(f"{', '.join(missing)} {verb} missing: pip install 'atomizer-io[{extra}]'")
-        described[extra] = "; ".join(filter(None, parts))
-    return described
-
-
-def version(library: str) -> str:
-    """Return the version of an installed library without importing it; empty where it is not recorded."""
-    try:
-        return importlib.metadata.version(library)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+        yield f"{extra:8}{'; '.join(parts)}"
 
 
 def print_row(name: str, text: str) -> None:
@@ -135,7 +122,9 @@ def show_model(args: argparse.Namespace) -> None:
     from atomizer_io.models.registry import list_models
     from atomizer_io.models.storage import seal_at
 
-    check_counts(args)
+    for name in ("points", "queries", "atoms_per_latent"):
+        if getattr(args, name) is not None:
+            check_count(f"--{name.replace('_', '-')}", getattr(args, name))
     model = find_model(args.model)
     task_spec, cost = model.task_spec, Cost(args.atoms_per_latent)
     model.check_cost(cost)
@@ -147,19 +136,21 @@ def show_model(args: argparse.Namespace) -> None:
         print_row("seal", seal_text(args.model, seal_at(args.model)))
     if task_spec.channels:
         print_row("trained on", listed([f"{channel.sensor} {channel.name}" for channel in task_spec.channels]))
-    print_row("settings", settings_of(model))
-    print_row("capabilities", capabilities_of(model) or "none beyond predicting at the queries of a sample")
+    names = {None: "none", True: "yes", False: "no"}
+    settings = {
+        name: names[value] if value is None or isinstance(value, bool) else value
+        for name, value in model.settings().items()
+        if name not in LONG_SETTINGS
+    }
+    print_row("settings", ", ".join(f"{name} {text}" for name, text in settings.items()) or "none")
+    present = {name: value for name, value in dataclasses.asdict(model.capabilities).items() if value}
+    named = (f"{name} ({', '.join(value)})" if name == "cost" else name for name, value in present.items())
+    capabilities = ", ".join(named).replace("_", " ")
+    print_row("capabilities", capabilities or "none beyond predicting at the queries of a sample")
     if isinstance(model, AtomizerIO):
         show_stages(model, args)
     else:
         show_cost(model, args)
-
-
-def capabilities_of(model: Model) -> str:
-    """Return the capabilities of a model as text, with what can be chosen of its cost."""
-    present = {name: value for name, value in dataclasses.asdict(model.capabilities).items() if value}
-    named = (f"{name} ({', '.join(value)})" if name == "cost" else name for name, value in present.items())
-    return ", ".join(named).replace("_", " ")
 
 
 def show_stages(model: AtomizerIO, args: argparse.Namespace) -> None:
@@ -170,7 +161,7 @@ def show_stages(model: AtomizerIO, args: argparse.Namespace) -> None:
     rows = stages(model, size)
     print_row(
         "input",
-        f"{'' if args.points else described(args.input)}{size.atoms:,} atoms "
+        f"{'' if args.points else described(*raster_size(args.input))}{size.atoms:,} atoms "
         f"at {size.sites:,} sites, {size.steps} time step(s) → {size.latents:,} latents "
         f"(κ = {c.atoms_per_latent}) + {c.global_latents} global, {size.queries:,} queries",
     )
@@ -205,7 +196,7 @@ def show_cost(model: Model, args: argparse.Namespace) -> None:
     inputs = [model.preparer()(atoms, queries_at(positions) if model.task_spec.dense else None)]
     sensors = len({channel.sensor for channel in channels})
     of = f"{sensors} sensor{'s' if sensors > 1 else ''}"
-    print_row("input", f"{described(f'{height}x{width}x{count}x{dates}')}{atoms.num_atoms:,} atoms of {of}")
+    print_row("input", f"{described(height, width, count, dates)}{atoms.num_atoms:,} atoms of {of}")
     print(f"\n{model.num_parameters:,} parameters, {model.flops(inputs) / 1e9:,.2f} GFLOP")
 
 
@@ -232,32 +223,6 @@ def find_model(name: str) -> Model:
     raise ConfigError(f"{name!r} is neither a model, a folder nor a sensor; {near}")
 
 
-def settings_of(model: Model) -> str:
-    """Return all settings that are a single value, as text."""
-    names = {None: "none", True: "yes", False: "no"}
-    shown = {
-        name: names[value] if value is None or isinstance(value, bool) else f"{value}"
-        for name, value in model.settings().items()
-        if name not in LONG_SETTINGS
-    }
-    return ", ".join(f"{name} {text}" for name, text in shown.items()) or "none"
-
-
-def described(raster: str) -> str:
-    """Return ``512x512x15`` in words, so that a wrong order of axes is seen."""
-    height, width, channels, *dates = raster.split("x")
-    return f"{height} × {width} pixels, {channels} channels{f', {dates[0]} dates' if dates else ''}: "
-
-
-def check_counts(args: argparse.Namespace) -> None:
-    """Refuse counts below one, by the name that the user wrote."""
-    from atomizer_io.errors import check_count
-
-    for name in ("points", "queries", "atoms_per_latent"):
-        if getattr(args, name) is not None:
-            check_count(f"--{name.replace('_', '-')}", getattr(args, name))
-
-
 def size_of(model: AtomizerIO, args: argparse.Namespace) -> InputSize:
     """Return the size of the input that the options describe."""
     from atomizer_io.models.atomizer.flops import InputSize, latents_for
@@ -273,6 +238,11 @@ def size_of(model: AtomizerIO, args: argparse.Namespace) -> InputSize:
     latents = sites if model.config.layout == "sites" else latents_for(model, atoms, steps)
     queries = (sites if args.queries is None else args.queries) if model.task_spec.dense else 0
     return InputSize(atoms, sites * dates, channels * dates, latents, steps, queries)
+
+
+def described(height: int, width: int, channels: int, dates: int) -> str:
+    """Return the size of a raster in words, so that a wrong order of axes is seen."""
+    return f"{height} × {width} pixels, {channels} channels{f', {dates} dates' if dates > 1 else ''}: "
 
 
 def raster_size(text: str) -> tuple[int, int, int, int]:
@@ -303,7 +273,6 @@ def seal_text(source: str, seal: str | None) -> str:
 def seal(source: str) -> None:
     """Seal a folder again, after a change that is meant; its calibrations too."""
     from atomizer_io.decoding.calibration import seal_again as seal_calibrations
-    from atomizer_io.errors import ConfigError
     from atomizer_io.models.storage import seal_again
 
     folder = Path(source)

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 from atomizer_io.cli.decoding import add_decoding, decoding_of
 from atomizer_io.cli.info import model_line
 from atomizer_io.cli.predict_lines import (
+    points_line,
     print_labels,
     print_map,
-    print_points,
     print_positions,
     report_outcome,
     summarise,
@@ -168,6 +168,7 @@ def run(args: argparse.Namespace) -> int:
 def predict(args: argparse.Namespace) -> int:
     """Predict and print what was written."""
     from atomizer_io.errors import ConfigError
+    from atomizer_io.prediction.at_positions import predict_at
     from atomizer_io.prediction.engines import engine
     from atomizer_io.prediction.options import Execution, PointCloudWindows, Windows
 
@@ -181,6 +182,8 @@ def predict(args: argparse.Namespace) -> int:
     for name in OF_POINTS if in_points and maps else ():
         if getattr(args, name) not in (None, False):
             raise ConfigError(f"--{name.replace('_', '-')} is for classified points, not for a map: leave it out")
+    if args.list is not None and args.raster:
+        raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
     if not in_points and not args.raster and args.list is None:
         raise ConfigError(
             "there is no input: name at least one --raster, a --list of scenes, or a point cloud with --points"
@@ -208,7 +211,8 @@ def predict(args: argparse.Namespace) -> int:
     if args.at is not None:
         if layers or args.output_gsd or args.list is not None:
             raise ConfigError("--layers, --output-gsd and --list are for maps only: leave them out with --at")
-        return run_at(args, how)
+        print_positions(predict_at(args.model, args.raster, args.at, args.output, **how), how["decoding"].strategy)
+        return 0
     return run_rasters(args, {**how, "gsd_m": args.output_gsd, "layers": layers})
 
 
@@ -239,15 +243,8 @@ def run_points(args: argparse.Namespace, how: dict[str, Any]) -> int:
     if "gsd_m" in how:
         print_map(predict_point_cloud_map(args.model, args.points[0], args.output, **how), how["decoding"].strategy)
     else:
-        print_points(predict_points(args.model, args.points[0], args.output, **how), how["decoding"].strategy)
-    return 0
-
-
-def run_at(args: argparse.Namespace, how: dict[str, Any]) -> int:
-    """Predict at the coordinates of a table."""
-    from atomizer_io.prediction.at_positions import predict_at
-
-    print_positions(predict_at(args.model, args.raster, args.at, args.output, **how), how["decoding"].strategy)
+        product = predict_points(args.model, args.points[0], args.output, **how)
+        print(points_line(product, how["decoding"].strategy))
     return 0
 
 
@@ -260,8 +257,6 @@ def run_labels(args: argparse.Namespace, execution: Execution) -> int:
     for name in ("layers", "output_gsd", "like", "fill", "window", "overlap", "alpha", "decode"):
         if getattr(args, name) not in (None, False, ""):
             raise ConfigError(f"--{name.replace('_', '-')} is for maps, not for a table of scenes: leave it out")
-    if args.list is not None and args.raster:
-        raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
     scenes = named_scenes(args.raster) if args.list is None else read_list(args.list, allow_vrt=args.allow_vrt)
     how: dict[str, Any] = {"cost": decoding_of(args).cost, "fail_fast": args.fail_fast, "execution": execution}
     return print_labels(predict_labels(args.model, scenes, args.output, **how))
@@ -269,13 +264,10 @@ def run_labels(args: argparse.Namespace, execution: Execution) -> int:
 
 def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
     """Make a map, or one for each scene of a list."""
-    from atomizer_io.errors import ConfigError
     from atomizer_io.prediction.bulk import predict_scenes, read_list
     from atomizer_io.prediction.rasters import predict_raster
 
     if args.list is not None:
-        if args.raster:
-            raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
         how["execution"] = replace(how["execution"], log=None)  # one line for each scene is enough
         report = functools.partial(report_outcome, decode=how["decoding"].strategy)
         scenes = read_list(args.list, allow_vrt=args.allow_vrt)

@@ -73,11 +73,6 @@ def print_labels(labels: LabelsProduct) -> int:
     return 1 if labels.failed else 0
 
 
-def print_points(product: PointCloudProduct, decode: str) -> None:
-    """Print the line of a classified point cloud."""
-    print(points_line(product, decode))
-
-
 def points_line(product: PointCloudProduct, decode: str) -> str:
     """Return the line of a classified point cloud."""
     files = ", ".join(str(path) for path in (product.path, product.preview) if path is not None)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.grid import Grid
@@ -274,10 +275,8 @@ class ScenePredictor(Predictor):
         for number, acquisition in enumerate(self.atoms):
             fields_PF = [field[:, None] for field in acquisition.site_fields.values()]
             values_PF = torch.cat([acquisition.observed(), *fields_PF], dim=1).cpu()
-            seen = [
-                torch.where((site_M >= 0)[:, None], values_PF[site_M], torch.nan)
-                for site_M in sites_MA[:, owners == number].T
-            ]
+            values_PF = F.pad(values_PF, (0, 0, 0, 1), value=torch.nan)  # the last row, −1: nothing is seen
+            seen = [values_PF[site_M] for site_M in sites_MA[:, owners == number].T]
             columns.append(seen[0] if len(seen) == 1 else torch.stack(seen).nanmean(dim=0))
         return torch.cat(columns, dim=1).float()
 

@@ -90,7 +90,7 @@ def calibrate(
             search.race(scene, Blocks.sample(scene, count, sampling.seed))
             bar.update()
     steps = steps_of(search.best, search.fallback, task)
-    test = Test(task, steps)
+    test = HeldOutTest(task, steps)
     # other blocks than those that chose, where scenes are so few that they do both
     for scene, count in observed(scenes, testing):
         test.add(scene, Blocks.sample(scene, count, sampling.seed + 1))
@@ -125,7 +125,7 @@ def steps_of(best: Candidate | None, fallback: Candidate | None, task: Task) -> 
     return [*(step for step in steps if step != own), own]
 
 
-class Test:
+class HeldOutTest:
     """Runs all steps on blocks of scenes that had no part in their choice."""
 
     def __init__(self, task: Task, steps: Sequence[OperatingPoint]) -> None:

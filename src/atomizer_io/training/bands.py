@@ -27,11 +27,6 @@ def observed(atoms: AtomSet) -> list[Channel]:
     return list(channels.values())
 
 
-def kept(atoms: AtomSet, keep: Keep) -> AtomSet:
-    """Return only the channels that ``keep`` accepts, or all where that would leave no atom."""
-    return AtomSet(tuple(_parts(atoms, keep).values()))
-
-
 def with_channels(sample: Sample, keep: Keep) -> Sample:
     """Return ``sample`` with only the channels that ``keep`` accepts, or with all where that would leave no atom.
 

@@ -9,9 +9,11 @@ best on the validation data is used. They are scored as models are.
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +22,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.data.acquisition import Acquisition
 from atomizer_io.data.sample import Sample, unknown
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.dataset import Dataset
@@ -29,8 +30,7 @@ from atomizer_io.models.base import log_probabilities
 from atomizer_io.models.sites import seen_sites
 from atomizer_io.training.data import subsampled, unusable
 from atomizer_io.training.draws import generator
-from atomizer_io.training.losses import loss_sum
-from atomizer_io.training.metrics import Scores, Scoring, main_score, merit
+from atomizer_io.training.metrics import Scores, main_score, merit
 from atomizer_io.training.neighbourhoods import WINDOWS, surroundings
 
 FITTED, SCORED = 60_000, 5  # most positions that are fitted on; times as many that are scored
@@ -60,40 +60,33 @@ class Column:
     values: Floats
 
 
-@dataclass(frozen=True, slots=True)
 class Table:
     """The columns (name and index of the date) of the baselines, with their means, which replace absent values.
 
     ``days`` has the days of a name where those of all samples are the same few: the index of a date is then that of
-    the nearest day. Otherwise it counts the dates of each sample.
+    the nearest day. Otherwise it counts the dates of each sample. A column without any number is left out.
     """
 
-    days: Mapping[tuple[str, str], NDArray[np.float64]]
-    columns: tuple[tuple[tuple[str, str], int], ...]
-    means: Floats
-
-    @classmethod
-    def over(cls, samples: Sequence[Sequence[Column]]) -> Table:
-        """Return the table of all columns of these samples that have a number anywhere."""
+    def __init__(self, samples: Sequence[Sequence[Column]]) -> None:
         met: dict[tuple[str, str], set[float | None]] = {}
         most: dict[tuple[str, str], int] = {}
-        for column in (column for sample in samples for column in sample):
+        columns = [column for sample in samples for column in sample]
+        if not columns:
+            raise AtomizerError("no training sample has an observation at a known position")
+        for column in columns:
             met.setdefault(column.name, set()).add(column.day)
             most[column.name] = max(most.get(column.name, 0), column.index + 1)
-        days = {
+        self.days = {
             name: np.array(sorted(day for day in dates if day is not None))
             for name, dates in met.items()
             if None not in dates and 1 < len(dates) <= most[name]
         }
-        whole = cls(days, (), np.zeros(0, dtype=np.float32))
-        columns = tuple(dict.fromkeys((c.name, whole.date_of(c)) for sample in samples for c in sample))
-        whole = cls(days, columns, np.full(len(columns), np.nan, dtype=np.float32))
-        if not columns:
-            raise AtomizerError("no training sample has an observation at a known position")
-        rows = np.concatenate([whole.rows(sample) for sample in samples])
+        self.columns = tuple(dict.fromkeys((column.name, self.date_of(column)) for column in columns))
+        self.means: Floats = np.full(len(self.columns), np.nan, dtype=np.float32)
+        rows = np.concatenate([self.rows(sample) for sample in samples])
         known = ~np.isnan(rows).all(axis=0)
-        means = np.asarray(np.nanmean(rows[:, known], axis=0, dtype=np.float64), dtype=np.float32)
-        return cls(days, tuple(key for key, keep in zip(columns, known, strict=True) if keep), means)
+        self.columns = tuple(itertools.compress(self.columns, known))
+        self.means = np.asarray(np.nanmean(rows[:, known], axis=0, dtype=np.float64), dtype=np.float32)
 
     def rows(self, columns: Sequence[Column]) -> Floats:
         """Return one row per position of a sample; columns that no training sample had are left out."""
@@ -114,27 +107,29 @@ class Table:
 
 def columns_of(sample: Sample, windows: Sequence[int] = WINDOWS) -> list[Column]:
     """Return what was observed at each query of a sample; of a scene, mean and standard deviation of its values."""
-    order = sorted(enumerate(sample.atoms), key=lambda pair: (pair[1].day_of_year is None, pair[1].day_of_year or 0.0))
     series: dict[tuple[str, str], list[Floats]] = {}  # the values of each name, date by date
-    observed = set[tuple[str, str]]()
-    columns = []
-    for number, acquisition in order:
-        sensor = acquisition.sensor
-        kinds = {
-            (c.sensor, c.name): values for c, values in zip(acquisition.channels, acquisition.observed().T, strict=True)
-        }
-        observed |= kinds.keys()
-        kinds |= {(sensor, f"field {name}"): values for name, values in acquisition.site_fields.items()}
+    observed, columns = set[tuple[str, str]](), list[Column]()
+    days = [math.inf if acquisition.day_of_year is None else acquisition.day_of_year for acquisition in sample.atoms]
+    for number in np.argsort(days, kind="stable").tolist():
+        acquisition = sample.atoms.acquisitions[number]
+        sensor, channels = acquisition.sensor, [(channel.sensor, channel.name) for channel in acquisition.channels]
+        values = dict(zip(channels, acquisition.observed().T, strict=True))
+        values |= {(sensor, f"field {name}"): field for name, field in acquisition.site_fields.items()}
+        kinds = {name: of_sites.cpu().numpy() for name, of_sites in values.items()}
         if sample.queries is not None:
-            site_M = seen_sites(acquisition, number, sample.queries)
-            kinds = {name: looked_up(values, site_M) for name, values in kinds.items()}
-            kinds |= {(sensor, name): values for name, values in around_sites(acquisition, site_M, windows).items()}
+            site_M = seen_sites(acquisition, number, sample.queries).numpy()
+            known_M = site_M >= 0
+            kinds = {name: of_sites[site_M[known_M]] for name, of_sites in kinds.items()}
+            if known_M.any():
+                near = surroundings(acquisition, site_M[known_M], windows)
+                kinds |= {(sensor, name): of_known for name, of_known in near.items()}
+            kinds = {name: placed(of_known, known_M) for name, of_known in kinds.items()}
+            observed |= {*channels}
         else:
-            kinds = {key: value for name, values in kinds.items() for key, value in pooled(name, values).items()}
+            kinds = {key: number for name, of_sites in kinds.items() for key, number in pooled(name, of_sites).items()}
             observed |= kinds.keys()
-        for name, tensor in kinds.items():
+        for name, values_M in kinds.items():
             dates = series.setdefault(name, [])
-            values_M = tensor.to(torch.float32).cpu().numpy()
             columns.append(Column(name, acquisition.day_of_year, len(dates), values_M))
             dates.append(values_M)
     for name, dates in series.items():
@@ -146,64 +141,48 @@ def columns_of(sample: Sample, windows: Sequence[int] = WINDOWS) -> list[Column]
 def order_free(name: tuple[str, str], values_TM: Floats) -> list[Column]:
     """Return statistics of a series over its dates that do not depend on their order."""
     sensor, channel = name
+    kinds: dict[str, Callable[..., Floats]] = {
+        "mean": np.nanmean,
+        "deviation": np.nanstd,
+        "least": np.nanmin,
+        "most": np.nanmax,
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # positions without any value stay NaN
-        statistics = {
-            "mean": np.nanmean(values_TM, axis=0),
-            "deviation": np.nanstd(values_TM, axis=0),
-            "least": np.nanmin(values_TM, axis=0),
-            "most": np.nanmax(values_TM, axis=0),
-        }
+        statistics = {kind: of(values_TM, axis=0) for kind, of in kinds.items()}
     return [Column((sensor, f"{channel} {kind} of dates"), None, 0, values) for kind, values in statistics.items()]
 
 
-def looked_up(values: Tensor, site_M: Tensor) -> Tensor:
-    """Return the value at each site, NaN where the site is −1: nothing was observed."""
-    if not len(values):
-        return torch.full((len(site_M),), torch.nan)
-    return torch.where(site_M >= 0, values[site_M.clamp(min=0)], torch.nan)
+def placed(values: NDArray[Any], known_M: NDArray[np.bool_]) -> Floats:
+    """Return the values of known positions as those of all (M,), NaN where nothing was observed."""
+    column = np.full(len(known_M), np.nan, dtype=np.float32)
+    column[known_M] = values
+    return column
 
 
-def around_sites(acquisition: Acquisition, site_M: Tensor, windows: Sequence[int]) -> dict[str, Tensor]:
-    """Return features of the neighbourhood of each site by name, NaN where the site is −1: nothing was observed."""
-    known_M = site_M >= 0
-    features = surroundings(acquisition, site_M[known_M].numpy(), windows) if bool(known_M.any()) else {}
-    columns = {name: torch.full((len(site_M),), torch.nan) for name in features}
-    for name, values in features.items():
-        columns[name][known_M] = torch.from_numpy(values).float()
-    return columns
-
-
-def pooled(name: tuple[str, str], values: Tensor) -> dict[tuple[str, str], Tensor]:
+def pooled(name: tuple[str, str], values: NDArray[Any]) -> dict[tuple[str, str], Floats]:
     """Return mean and standard deviation of the values of a scene, in one row each; NaN where there is none."""
     sensor, own = name
-    known = values[values.isfinite()].double()
-    deviation = known.std(correction=0) if len(known) else known.mean()
-    numbers = {f"{own} mean": known.mean(), f"{own} deviation": deviation}
-    return {(sensor, kind): number.reshape(1) for kind, number in numbers.items()}
+    known = values[np.isfinite(values)].astype(np.float64)
+    numbers = (known.mean(), known.std()) if len(known) else (np.nan, np.nan)
+    kinds = (f"{own} mean", f"{own} deviation")
+    return {(sensor, kind): np.array([number], np.float32) for kind, number in zip(kinds, numbers, strict=True)}
 
 
 def known_samples(dataset: Dataset, count: int, seed: int, limit: int | None = None) -> Iterator[Sample]:
-    """Yield samples of a dataset in order with known queries only, of all together about ``count`` at most."""
+    """Yield samples of a dataset in order with known queries only, of all together about ``count`` at most.
+
+    Many samples are read where they are small, down to one position (or scene) each, fewer where they are large.
+    """
     length = len(dataset) if limit is None else min(limit, len(dataset))
-    order = torch.randperm(length, generator=generator(seed, "rival samples"))
-    most = min(count, most_samples(dataset, order[:INSPECTED].tolist()))
-    chosen = order[:most].sort().values.tolist()
+    order = torch.randperm(length, generator=generator(seed, "rival samples")).tolist()
+    atoms = [item.atoms.num_atoms for number in order[:INSPECTED] if isinstance(item := dataset[number], Sample)]
+    most = max(SAMPLES, ATOMS * len(atoms) // max(1, sum(atoms)))
+    chosen = sorted(order[: min(count, most)])
     for index in chosen:  # in order: windows of a tile follow each other
         sample = dataset[index]
-        if isinstance(sample, Sample) and known_rows(sample):
+        if isinstance(sample, Sample) and unusable(sample) is None and bool((~unknown(sample.target)).any()):
             yield subsampled(sample, -(-count // len(chosen)), generator(seed, "rival positions", index))
-
-
-def known_rows(sample: Sample) -> int:
-    """Return how many positions (of a scene: one) have a known target and something that was observed."""
-    return 0 if unusable(sample) is not None else int((~unknown(sample.target)).sum())
-
-
-def most_samples(dataset: Dataset, numbers: Sequence[int]) -> int:
-    """Return how many samples are read at most: many where they are small, down to one position each."""
-    atoms = [sample.atoms.num_atoms for number in numbers if isinstance(sample := dataset[number], Sample)]
-    return max(SAMPLES, ATOMS * len(atoms) // max(1, sum(atoms)))
 
 
 class Baseline:
@@ -218,47 +197,37 @@ class Baseline:
         self.setting = settings[0]
         self.val: float | None = None
 
-    def fit(
-        self,
-        rows: Floats,
-        target: NDArray[Any],
-        validation: tuple[Floats, NDArray[Any]] | None,
-        check: Callable[[], None],
-    ) -> None:
+    def fit(self, rows: Floats, target: NDArray[Any], validation: Rows | None, check: Callable[[], None]) -> None:
         """Fit each setting and take the best on the validation rows; without these fit the first setting."""
-        best = -np.inf
+        best = -math.inf
         for setting in self.settings if validation is not None else self.settings[:1]:
             check()
-            model = self.make(setting)
+            before, self.model = self.model, self.make(setting)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a regression that has not quite converged is good enough to compare
-                model.fit(rows, target)
-            scores = {} if validation is None else scores_of(model, *validation, self.task_spec)
-            if self.model is None or merit(scores, self.task_spec) > best:
-                self.model, self.setting = model, setting
-                if scores:
-                    best, self.val = merit(scores, self.task_spec), float(scores[main_score(self.task_spec)])
+                self.model.fit(rows, target)
+            if validation is None:
+                continue
+            scores = self.scores(*validation)
+            if before is not None and not merit(scores, self.task_spec) > best:
+                self.model = before
+                continue
+            best, self.setting = merit(scores, self.task_spec), setting
+            self.val = float(scores[main_score(self.task_spec)])
 
     def outputs(self, rows: Floats) -> Tensor:
-        """Return the outputs (M, outputs) of the chosen model."""
-        return outputs_of(self.model, rows, self.task_spec)
+        """Return the outputs (M, outputs) of the model: values, or logarithms of probabilities."""
+        if self.task_spec.regression:
+            return torch.from_numpy(np.asarray(self.model.predict(rows), dtype=np.float32)[:, None])
+        shares = torch.zeros(len(rows), max(2, self.task_spec.num_outputs))
+        shares[:, torch.from_numpy(self.model.classes_)] = torch.from_numpy(self.model.predict_proba(rows)).float()
+        return log_probabilities(shares)
 
-
-def outputs_of(model: Any, rows: Floats, task_spec: TaskSpec) -> Tensor:
-    """Return the outputs (M, outputs) of a model of scikit-learn: values, or logarithms of probabilities."""
-    if task_spec.regression:
-        return torch.from_numpy(np.asarray(model.predict(rows), dtype=np.float32)[:, None])
-    shares = torch.zeros(len(rows), max(2, task_spec.num_outputs))
-    shares[:, torch.from_numpy(model.classes_)] = torch.from_numpy(model.predict_proba(rows)).float()
-    return log_probabilities(shares)
-
-
-def scores_of(model: Any, rows: Floats, target: NDArray[Any], task_spec: TaskSpec) -> dict[str, Any]:
-    """Return the scores of a fitted model on these rows."""
-    scores = Scores(task_spec, everywhere=False)
-    outputs, labels = outputs_of(model, rows, task_spec), torch.from_numpy(target)
-    scores.update(outputs, labels, *loss_sum(outputs, labels, task_spec))
-    return scores.compute()
+    def scores(self, rows: Floats, target: NDArray[Any]) -> dict[str, Any]:
+        """Return the scores of the model on these rows."""
+        scores = Scores(self.task_spec, everywhere=False)
+        scores.update(self.outputs(rows), torch.from_numpy(target))
+        return scores.compute()
 
 
 def candidates(task_spec: TaskSpec, rows: int, columns: int, seed: int) -> list[Baseline]:
@@ -267,33 +236,27 @@ def candidates(task_spec: TaskSpec, rows: int, columns: int, seed: int) -> list[
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    usual = columns / 3 if task_spec.regression else columns**0.5
-    tried = max(1, min(MOST_TRIED, round(usual)))
-    forest_of = ensemble.RandomForestRegressor if task_spec.regression else ensemble.RandomForestClassifier
-    if task_spec.regression:
-        boosting_of, constant = ensemble.HistGradientBoostingRegressor, dummy.DummyRegressor()
-    else:
-        boosting_of, constant = ensemble.HistGradientBoostingClassifier, dummy.DummyClassifier(strategy="prior")
+    tried = max(1, min(MOST_TRIED, round(columns / 3 if task_spec.regression else columns**0.5)))
+    forest = {"n_jobs": 1, "max_samples": min(rows, TREE_ROWS), "max_features": tried, "random_state": seed}
     rounds = max(20, ROUNDS // max(2, task_spec.num_outputs))
+    boosting = {"max_iter": rounds, "early_stopping": False, "random_state": seed}
+    if task_spec.regression:
+        forest_of, boosting_of = ensemble.RandomForestRegressor, ensemble.HistGradientBoostingRegressor
+        linear, linear_of, constant = "linear", linear_model.Ridge, dummy.DummyRegressor()
+    else:
+        forest_of, boosting_of = ensemble.RandomForestClassifier, ensemble.HistGradientBoostingClassifier
+        linear, constant = "logistic", dummy.DummyClassifier(strategy="prior")
 
-    def forest(leaf: float) -> Any:
-        how = {"n_jobs": 1, "random_state": seed, "max_samples": min(rows, TREE_ROWS), "max_features": tried}
-        return forest_of(TREES, min_samples_leaf=int(leaf), **how)
+        def linear_of(strength: float) -> Any:
+            return linear_model.LogisticRegression(C=1 / strength, max_iter=ITERATIONS)
 
-    def boosting(leaves: float) -> Any:
-        return boosting_of(max_iter=rounds, max_leaf_nodes=int(leaves), early_stopping=False, random_state=seed)
-
-    def regression(strength: float) -> Any:
-        ridge = linear_model.Ridge(strength)
-        last = ridge if task_spec.regression else linear_model.LogisticRegression(C=1 / strength, max_iter=ITERATIONS)
-        return make_pipeline(StandardScaler(), last)
-
-    return [
-        Baseline("random forest", forest, LEAVES, task_spec),
-        Baseline("gradient boosting", boosting, BOOSTED_LEAVES, task_spec),
-        Baseline(f"{'linear' if task_spec.regression else 'logistic'} regression", regression, STRENGTHS, task_spec),
-        Baseline("constant", lambda _: constant, (0.0,), task_spec),
-    ]
+    makers: dict[str, tuple[Callable[[Any], Any], Sequence[float]]] = {
+        "random forest": (lambda leaf: forest_of(TREES, min_samples_leaf=leaf, **forest), LEAVES),
+        "gradient boosting": (lambda leaves: boosting_of(max_leaf_nodes=leaves, **boosting), BOOSTED_LEAVES),
+        f"{linear} regression": (lambda strength: make_pipeline(StandardScaler(), linear_of(strength)), STRENGTHS),
+        "constant": (lambda _: constant, (0.0,)),
+    }
+    return [Baseline(name, make, settings, task_spec) for name, (make, settings) in makers.items()]
 
 
 class Baselines:
@@ -319,7 +282,7 @@ class Baselines:
         self.windows = WINDOWS if len(first.atoms) <= FEW_DATES else WINDOWS[1:2]
         self.most_rows = min(FITTED, NUMBERS // max(1, len(columns_of(first, self.windows))))
         samples = list(self._described(known_samples(train, self.most_rows, seed)))
-        self.table = Table.over([columns for _, columns in samples])
+        self.table = Table([columns for _, columns in samples])
         rows, target = self._rows(samples)
         if not task_spec.regression and len(np.unique(target)) < 2:
             raise AtomizerError("there is only one class in the training data")
@@ -337,13 +300,10 @@ class Baselines:
     def score(self, dataset: Dataset, limit: int | None = None) -> dict[str, dict[str, Any]]:
         """Return the scores of each baseline by name, on at most ``limit`` samples of a dataset."""
         scores = {baseline.name: Scores(self.task_spec, everywhere=False) for baseline in self.models}
-        adding = {name: Scoring(self.task_spec, own) for name, own in scores.items()}
         for sample, columns in self._described(known_samples(dataset, SCORED * self.most_rows, self.seed, limit)):
             rows = self.table.rows(columns)
             for baseline in self.models:
-                adding[baseline.name].add([sample], baseline.outputs(rows))
-        for scoring in adding.values():
-            scoring.finish()
+                scores[baseline.name].add([sample], baseline.outputs(rows))
         return {name: own.compute() for name, own in scores.items()}
 
     def _rows(self, samples: Sequence[tuple[Sample, list[Column]]]) -> Rows:

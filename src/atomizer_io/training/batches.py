@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -164,16 +165,10 @@ def pack(thing: Any) -> Packed:
     return Packed(stream.getvalue(), numbers, tuple(starts), tuple(ends))
 
 
-class _PackInWorker:
-    """A collate function whose results are packed where another process will receive them."""
-
-    def __init__(self, collate: Callable[[Sequence[Any]], Any]) -> None:
-        self.collate = collate
-
-    def __call__(self, items: Sequence[Any]) -> Any:
-        """Collate, and pack if this is a worker."""
-        batch = self.collate(items)
-        return batch if torch.utils.data.get_worker_info() is None else pack(batch)
+def _packed_in_worker(collate: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> Any:
+    """Collate, and pack what another process will receive."""
+    batch = collate(items)
+    return batch if torch.utils.data.get_worker_info() is None else pack(batch)
 
 
 @contextlib.contextmanager
@@ -191,7 +186,7 @@ class PackingLoader(DataLoader[Any]):
     """A data loader whose workers send each batch in one block of memory; all options are those of ``DataLoader``."""
 
     def __init__(self, dataset: Any, *, collate_fn: Callable[[Sequence[Any]], Any], **options: Any) -> None:
-        super().__init__(dataset, collate_fn=_PackInWorker(collate_fn), **options)
+        super().__init__(dataset, collate_fn=functools.partial(_packed_in_worker, collate_fn), **options)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         for item in super().__iter__():

@@ -1,10 +1,11 @@
-"""The training data inspected, and the model built for them: statistics, class weights, channels, dates."""
+"""The training data inspected, the model built for them, and what a run leaves to the data filled in."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from statistics import mean
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from atomizer_io.errors import AtomizerError, ConfigError, listed
 from atomizer_io.models.base import Cost, Model
 from atomizer_io.models.registry import create_model, load_model, preset
 from atomizer_io.progress import watched
-from atomizer_io.training.config import EVEN, FROM_DATA, MEASURED, PUBLISHED, Run
+from atomizer_io.training.config import AUTO, EVEN, FROM_DATA, MEASURED, PUBLISHED, Run
 from atomizer_io.training.data import ResumableLoader
 from atomizer_io.training.draws import Draws, generator
 from atomizer_io.training.evaluate import check_channels, check_task
@@ -29,6 +30,12 @@ INITIALISED, INITIALISED_ATOMS = 32, 2_000_000  # samples from which weights are
 FEW_VALUES = 1000  # of a channel: its measured statistics are not believed where there are published ones
 POWERS = {"balanced": 1.0, "sqrt": 0.5}  # of how rare a class is, for its weight
 FAR_MEAN, FAR_STD = 1.0, 2.0  # means apart by more than a standard deviation, deviations by more than this factor
+CROP_ATOMS = 32_000
+WHOLE = 1.5  # a sample of no more than so many crops stays whole
+SIDE_PIXELS = 4  # sides are multiples of so many pixels
+MOST_DRAWS = 64  # of one sample in an epoch
+FEWEST, MOST = 4, 64  # samples of a batch
+QUERIES = 1000  # positions of a sample, of models that decode positions one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +44,6 @@ class Inspection:
 
     statistics: Statistics
     summary: Summary
-
-    @property
-    def dates(self) -> bool:
-        """Whether the samples are of several days, so that a model can learn what a date means."""
-        return self.summary.several_days
 
 
 def inspect(run: Run, train: Dataset, progress: bool = False) -> Inspection:
@@ -58,19 +60,22 @@ def inspect(run: Run, train: Dataset, progress: bool = False) -> Inspection:
 
 
 def described(run: Run, train: Dataset, statistics: Statistics) -> tuple[Channel, ...]:
-    """The channels with the statistics of the settings: measured, published, or those of a file.
+    """Return the channels that the model is made for, with the statistics of the settings.
 
-    Measured ones give way to published ones where there are few values, published ones to measured ones where there
-    are none.
+    These are measured, published, or those of a file. Measured ones give way to published ones where there are few
+    values, published ones to measured ones where there are none. A model that reads only channels it was made for also
+    gets those that the dataset is known to have: a rare sensor need not be among the samples that were inspected.
     """
     published = {(c.sensor, c.name): c for c in train.channels if c.mean is not None and c.std is not None}
     source = run.data.statistics or PUBLISHED
-
-    def chosen(channel: Channel, count: int) -> Channel:
-        measured = source not in (MEASURED, PUBLISHED) or (source == MEASURED and count >= FEW_VALUES and channel.std)
-        return channel if measured else published.get((channel.sensor, channel.name), channel)
-
-    return tuple(chosen(channel, count) for channel, count in zip(statistics.channels, statistics.counts, strict=True))
+    channels = {}
+    for channel, count in zip(statistics.channels, statistics.counts, strict=True):
+        own = source not in (MEASURED, PUBLISHED) or (source == MEASURED and count >= FEW_VALUES and channel.std)
+        key = channel.sensor, channel.name
+        channels[key] = channel if own else published.get(key, channel)
+    if not preset(run.model.preset)[0].capabilities.new_channels:
+        channels |= {(c.sensor, c.name): c for c in train.channels if (c.sensor, c.name) not in channels}
+    return tuple(channels.values())
 
 
 def notes_of(run: Run, train: Dataset, inspection: Inspection) -> list[str]:
@@ -81,7 +86,7 @@ def notes_of(run: Run, train: Dataset, inspection: Inspection) -> list[str]:
         for name, count in zip(train.info.classes, statistics.classes, strict=False)
         if not count
     ]
-    if inspection.summary.days and not inspection.dates:
+    if inspection.summary.days and not inspection.summary.several_days:
         several = " of a sensor" if len(inspection.summary.days) > 1 else ""
         notes.append(f"all training samples{several} are of one day of the year, so dates are not used")
     published = {(c.sensor, c.name): c for c in train.channels}
@@ -89,7 +94,9 @@ def notes_of(run: Run, train: Dataset, inspection: Inspection) -> list[str]:
     if apart:
         used, unused = (PUBLISHED, MEASURED) if run.data.statistics in (None, PUBLISHED) else (MEASURED, PUBLISHED)
         worst = max(apart, key=lambda c: apart[c])
-        both = f"{_numbers(worst)}, published {_numbers(published[worst.sensor, worst.name])}"
+        both = ", published ".join(
+            f"{channel.mean:.4g} ± {channel.std or 0.0:.3g}" for channel in (worst, published[worst.sensor, worst.name])
+        )
         notes.append(
             f"measured and published statistics of {len(apart)} of {len(statistics.channels)} channels are far apart, "
             f"most for {worst.sensor} {worst.name} ({both}); the {used} ones are used, data.statistics={unused} takes "
@@ -106,10 +113,6 @@ def far_apart(measured: Channel, published: Channel | None) -> float:
     stds = max(ratio, 1 / ratio) / FAR_STD if ratio else math.inf
     means = abs(measured.mean - published.mean) / published.std / FAR_MEAN
     return excess if (excess := max(stds, means)) > 1 else 0.0
-
-
-def _numbers(channel: Channel) -> str:
-    return f"{channel.mean:.4g} ± {channel.std or 0.0:.3g}"
 
 
 def build(run: Run, train: Dataset, inspection: Inspection) -> Model:
@@ -164,19 +167,6 @@ def task_of(train: Dataset, inspection: Inspection) -> str:
     return "scene_regression" if task == "regression" and not any(inspection.summary.queries) else task
 
 
-def inputs_of(run: Run, train: Dataset, inspection: Inspection) -> tuple[Channel, ...]:
-    """Return the channels that the model is made for.
-
-    A model that reads only channels it was made for also gets those that the dataset is known to have: a rare sensor
-    need not be among the samples that were inspected.
-    """
-    channels = described(run, train, inspection.statistics)
-    if preset(run.model.preset)[0].capabilities.new_channels:
-        return channels
-    names = {(channel.sensor, channel.name) for channel in channels}
-    return channels + tuple(channel for channel in train.channels if (channel.sensor, channel.name) not in names)
-
-
 def shows_all(run: Run, inspection: Inspection, channels: Iterable[Channel]) -> bool:
     """Whether a training always shows all of these channels, so that nothing is learned of doing without any."""
     return not run.training.channel_dropout.hide and {(c.sensor, c.name) for c in channels} <= inspection.summary.in_all
@@ -193,7 +183,7 @@ def shown_fields(run: Run, inspection: Inspection) -> tuple[str, ...]:
 def task_spec_of(run: Run, train: Dataset, inspection: Inspection) -> TaskSpec:
     """Return the task of the training data: its outputs, class names, channels and statistics."""
     info, statistics = train.info, inspection.statistics
-    channels = inputs_of(run, train, inspection)
+    channels = described(run, train, statistics)
     task_spec = TaskSpec(
         task=task_of(train, inspection),
         num_outputs=info.num_outputs,
@@ -209,7 +199,7 @@ def task_spec_of(run: Run, train: Dataset, inspection: Inspection) -> TaskSpec:
         complete_fields=shown_fields(run, inspection),
         point_density=statistics.density,
         thinning=run.training.point_augmentation.thinning,
-        dates=inspection.dates,
+        dates=inspection.summary.several_days,
         extent_m=info.extent_m or None,
         pixel_m=None if inspection.summary.points else inspection.summary.pixel_m,
         timesteps=tuple(sorted(inspection.summary.timesteps)),
@@ -243,7 +233,7 @@ def started(run: Run, source: str, train: Dataset, inspection: Inspection) -> Mo
     whole = old.complete and shows_all(run, inspection, old.channels)
     shown = {*shown_fields(run, inspection)}
     task_spec = old.replace(
-        dates=old.dates or inspection.dates,
+        dates=old.dates or inspection.summary.several_days,
         complete=whole,
         complete_fields=tuple(name for name in old.complete_fields if name in shown),
         thinning=min(old.thinning, run.training.point_augmentation.thinning),
@@ -269,3 +259,47 @@ def class_weights(run: Run, train: Dataset, statistics: Statistics) -> Tensor | 
     raise ConfigError(
         f"training.class_weights is {weighting!r}; use none, {', '.join(POWERS)}, or a list of {len(classes)} numbers"
     )
+
+
+def fitted(run: Run, summary: Summary, model: Model) -> Run:
+    """Return ``run`` with what it leaves open filled in from ``model`` and the ``summary`` of training samples.
+
+    One recipe serves all data that way. Large maps are cut to crops of about :data:`CROP_ATOMS` measurements, so that a
+    step takes about as long for any sensor, and a sample is drawn as often as crops fit into it. Small samples come in
+    larger batches, until a batch holds as many measurements as one of crops. A model of images gets crops of the size
+    that it needs, with any number of bands, and is trained on all pixels, since it predicts all of them anyway.
+    """
+    t = run.training
+    crop_m = t.crop_m
+    if crop_m == AUTO:  # a scene with one label stays whole: a part of it may not show why
+        crop_m = crop_side(summary, model.least_side_px, model.crop_m) if model.task_spec.dense else None
+    assert not isinstance(crop_m, str)
+    repeat = t.repeat
+    if repeat is None and crop_m is not None:  # as often as crops fit into a sample, on average
+        area = mean(width * height for width, height in summary.sides_m)
+        repeat = min(MOST_DRAWS, max(1, round(area / crop_m**2)))
+    batch_size = t.batch_size
+    if batch_size is None:  # as many as hold the measurements of the fewest crops of a batch
+        atoms = max(1.0, mean(summary.atoms)) if crop_m is None and summary.atoms else CROP_ATOMS
+        batch_size = min(MOST, max(FEWEST, round(FEWEST * CROP_ATOMS / atoms)))
+    queries = t.queries if t.queries is not None or model.whole_maps else QUERIES
+    filled = replace(t, crop_m=crop_m, repeat=repeat or 1, batch_size=batch_size, queries=queries)
+    return replace(run, training=filled)
+
+
+def crop_side(summary: Summary, least_px: int = 1, needed_m: float | None = None) -> float | None:
+    """Return the side of training crops in metres; None where samples are small, or have points.
+
+    It is what a model needs (``needed_m``), however small samples are, or else at least ``least_px`` pixels, where
+    samples have so many.
+    """
+    if summary.pixel_m is None or summary.points or not summary.atoms_per_m2:
+        return None
+    narrowest_m = min(min(sides) for sides in summary.sides_m)
+    if needed_m is not None:
+        return needed_m if needed_m < narrowest_m else None
+    if mean(summary.atoms) <= WHOLE * CROP_ATOMS:
+        return None
+    step_m = SIDE_PIXELS * summary.pixel_m
+    side_m = step_m * max(1, round(math.sqrt(CROP_ATOMS / summary.atoms_per_m2) / step_m))
+    return min(max(side_m, least_px * summary.pixel_m), narrowest_m)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -25,15 +26,17 @@ from atomizer_io.training.task import Task
 
 
 class SaveState(Callback):
-    """Writes the training state every so many steps and after each validation; the file is always a whole one.
+    """Follows the steps of a run: ends it in time, and writes its training state; the file is always a whole one.
 
-    After the last step of an interval (an epoch, or the steps between two validations) it waits until the validation
-    is over: a run that is killed in between goes back to the state before, and so makes that validation again. How
-    far the loader got is part of the state: Lightning itself restores that in the middle of an interval, but not at
-    its end. With accumulated batches nothing is saved or stopped before the optimizer has stepped: gradients that
-    wait for their step are not part of the state. ``steps`` is the length of the run, if it is known, and ``timing``
-    decides when it stops before, to be resumed. The last step is always followed by a validation. ``interrupts`` stop
-    the run after the step, or the validation, in which they come.
+    A state is written every so many steps and after each validation. After the last step of an interval (an epoch, or
+    the steps between two validations) it waits until the validation is over: a run that is killed in between goes back
+    to the state before, and so makes that validation again. How far the loader got is part of the state: Lightning
+    itself restores that in the middle of an interval, but not at its end. With accumulated batches nothing is saved or
+    stopped before the optimizer has stepped: gradients that wait for their step are not part of the state.
+
+    A run of known length makes so many ``steps`` unless ``timing`` stops it before, to be resumed; the ``schedule`` of
+    early stopping ends any other. The last step is always followed by a validation. ``interrupts`` stop the run after
+    the step, or the validation, in which they come.
     """
 
     def __init__(
@@ -42,24 +45,28 @@ class SaveState(Callback):
         loader: ResumableLoader,
         every: int,
         steps: int | None = None,
-        timing: Timing | None = None,
         schedule: OpenSchedule | None = None,
+        timing: Timing | None = None,
         interrupts: Interrupts | None = None,
     ) -> None:
         self.folder, self.loader, self.every = folder, loader, every
-        self.steps, self.timing, self.schedule = steps, timing, schedule
-        self.interrupts = interrupts or Interrupts()
-        self.saved, self.step, self.stored = 0, 0, False
+        self.steps, self.schedule = steps, schedule
+        self.timing, self.interrupts = timing or Timing(time.monotonic(), None), interrupts or Interrupts()
+        self.saved, self.step, self.stored, self.validation_began_s = 0, 0, False, 0.0
         self.late, self.cut = False, False  # time is up; the interval was cut short
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
-        """Train no further where the stored state is that of the last step."""
-        if self.steps is not None and self.step >= self.steps:
+        """Train no further where the stored state is that of the last step, or its schedule has ended."""
+        if self.schedule is not None:
+            trainer.should_stop = not self.schedule.resume()
+        elif self.steps is not None and self.step >= self.steps:
             trainer.should_stop = True
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Save the state where the run begins."""
         self.saved = self.step = trainer.global_step
+        if self.schedule is not None:
+            self.schedule.start(self.step)
         if not self.stored:
             self.save(trainer)
         self.interrupts.listen(waits=True)  # in place of Lightning
@@ -69,12 +76,15 @@ class SaveState(Callback):
         self.interrupts.listen()
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-        """Save the state, or stop the run, when it is time in the middle of an interval."""
+        """Save the state, or stop the run, when it is time in the middle of an interval; the first process decides."""
         if trainer.global_step == self.step:
             return
-        self.step = trainer.global_step
-        late = self.schedule is None and self.timing is not None and self.timing.steps_end
-        self.late, interrupted = trainer.strategy.broadcast((late, self.interrupts.pending))
+        self.step, everywhere = trainer.global_step, trainer.strategy.broadcast
+        if self.schedule is not None:
+            self.schedule.stepped(self.step, bool(everywhere(self.schedule.nearly_over(self.step))))
+            trainer.should_stop = self.schedule.ended
+        late = self.schedule is None and self.timing.out_of_time
+        self.late, interrupted = everywhere((late, self.interrupts.pending))
         stops = self.late or interrupted
         ends = trainer.should_stop or self.step == self.steps
         last = ends or index + 1 == trainer.num_training_batches
@@ -96,14 +106,28 @@ class SaveState(Callback):
         if trainer.strategy.broadcast(self.interrupts.pending):
             trainer.should_stop = True
 
+    def on_validation_start(self, trainer: Any, module: Any) -> None:
+        """Record when a validation began."""
+        self.validation_began_s = time.monotonic()
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        """Report the score and the time of a validation, with drawing its figures and saving its models."""
+        seconds = time.monotonic() - self.validation_began_s
+        if self.schedule is not None and module.latest:
+            self.schedule.validated(trainer.global_step, float(module.latest[module.scores.main]), seconds)
+        self.timing.validated(seconds)
+
     def state_dict(self) -> dict[str, Any]:
-        """Return how many steps were made and how far the loader got, to be stored with the training state."""
-        return {"step": self.step, "loader": self.loader.state_dict()}
+        """Return the steps that were made, how far the loader got, and the schedule, for the training state."""
+        schedule = {} if self.schedule is None else self.schedule.state_dict()
+        return {"step": self.step, "loader": self.loader.state_dict(), "schedule": schedule}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the loader go on where the stored state ends."""
+        """Let loader and schedule go on where the stored state ends."""
         self.step, self.stored = state["step"], True
         self.loader.load_state_dict(state["loader"])
+        if self.schedule is not None and state.get("schedule"):
+            self.schedule.load_state_dict(state["schedule"])
 
     def save(self, trainer: Any) -> None:
         """Write the state beside its name, then rename it: a kill in between leaves the state before."""
@@ -113,59 +137,6 @@ class SaveState(Callback):
             publish({beside: self.folder / STATE})
             beside.parent.rmdir()
         self.saved = trainer.global_step
-
-
-class FollowSchedule(Callback):
-    """Reports steps and validations to the ``schedule`` of early stopping, which ends runs, and times to ``timing``."""
-
-    def __init__(self, schedule: OpenSchedule | None, timing: Timing | None = None) -> None:
-        self.schedule, self.timing, self.step, self.began = schedule, timing, 0, 0.0
-
-    @property
-    def state_key(self) -> str:
-        """The name of its part of a training state, as earlier versions wrote it."""
-        return "FollowSchedule"
-
-    def on_fit_start(self, trainer: Any, module: Any) -> None:
-        """Train no further where the stored schedule has ended."""
-        if self.schedule is not None:
-            trainer.should_stop = not self.schedule.resume()
-
-    def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Record the step at which the run begins or goes on."""
-        self.step = trainer.global_step
-        if self.schedule is not None:
-            self.schedule.start(self.step)
-
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-        """Let the schedule decide after each step whether the run goes on; the clock of the first process counts."""
-        if self.schedule is None or trainer.global_step == self.step:
-            return
-        self.step = trainer.global_step
-        self.schedule.stepped(self.step, bool(trainer.strategy.broadcast(self.schedule.nearly_over(self.step))))
-        trainer.should_stop = self.schedule.ended
-
-    def on_validation_start(self, trainer: Any, module: Any) -> None:
-        """Record when a validation began."""
-        self.began = time.monotonic()
-
-    def on_validation_end(self, trainer: Any, module: Any) -> None:
-        """Report the score and the time of a validation, with drawing its figures and saving its models."""
-        assert isinstance(module, Task)
-        seconds = time.monotonic() - self.began
-        if self.schedule is not None and module.latest:
-            self.schedule.validated(trainer.global_step, float(module.latest[module.scores.main]), seconds)
-        if self.timing is not None:
-            self.timing.validated(seconds)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the schedule so far, to be stored with the training state."""
-        return {} if self.schedule is None else self.schedule.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with a stored schedule."""
-        if self.schedule is not None:
-            self.schedule.load_state_dict(state)
 
 
 class KeepModels(Callback):
@@ -221,14 +192,11 @@ class KeepModels(Callback):
 
 def whole_lines(path: Path) -> list[str]:
     """Return the lines of a history that were not cut off; none where there is no file."""
-
-    def whole(line: str) -> bool:
-        try:
-            return isinstance(parse_json(line), dict)
-        except ValueError:
-            return False
-
-    return [*filter(whole, path.read_text(encoding="utf-8", errors="replace").splitlines())] if path.exists() else []
+    lines = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError):
+            lines += [line] if isinstance(parse_json(line), dict) else []
+    return lines
 
 
 class Figures(Callback):
@@ -262,21 +230,6 @@ class Figures(Callback):
         if pairs:
             path = self.folder / "figures" / f"step-{trainer.global_step:07d}.png"
             save_predictions(pairs, self.info, path, module.model)
-
-
-class Skips(Callback):
-    """Collects what could not be read, and why, to list it at the end."""
-
-    def __init__(self) -> None:
-        self.causes: dict[str, str] = {}
-
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
-        """Record what could not be read of a training batch."""
-        self.causes.update({skipped.path: skipped.cause for skipped in batch.skipped})
-
-    def on_validation_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
-        """Record what could not be read of a validation batch."""
-        self.causes.update({skipped.path: skipped.cause for skipped in batch.skipped})
 
 
 class Progress(Callback):

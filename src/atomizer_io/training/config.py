@@ -14,6 +14,7 @@ import dataclasses
 import difflib
 import itertools
 import json
+import logging
 import os
 import re
 import typing
@@ -41,8 +42,9 @@ OLD_KEYS = {  # names of earlier versions, which are still read, until version 1
     "training.rival": "training.baselines",
     "training.turns": "training.rotations",
 }
-# Settings of earlier versions that have no effect any more: the per-pixel warm start is gone.
-GONE_KEYS = ("training.settle", "training.settled_rate", "training.warm_start", "training.warm_start_rate")
+# of the group training in earlier versions, without effect: there is no per-pixel warm start any more
+GONE_KEYS = ("settle", "settled_rate", "warm_start", "warm_start_rate")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -209,39 +211,25 @@ def shipped(path: Path) -> Path:
 def renamed(document: dict[str, Any]) -> dict[str, Any]:
     """Return settings with the present names of all keys; a key that is given by both of its names is an error."""
     document = copy.deepcopy(document)
+    training = document.get("training")
+    if not isinstance(training, dict):
+        return document
     for old, new in OLD_KEYS.items():
-        *parents, last = old.split(".")
-        group = group_of(document, parents)
-        if group is None or last not in group:
-            continue
-        value = group.pop(last)
-        *parents, last = new.split(".")
-        group = group_of(document, parents, make=True)
-        if group is None or last in group:
+        before, now = old.removeprefix("training."), new.removeprefix("training.")
+        if before in training and now in training:
             raise ConfigError(f"settings {old} and {new} are the same, by its earlier and its present name: leave one")
-        group[last] = value
-    for old in GONE_KEYS:
-        *parents, last = old.split(".")
-        group = group_of(document, parents)
-        if group is not None and last in group:
-            del group[last]
-    if (group_of(document, ["training"]) or {}).get("learning_rate", 0) is None:  # left open by earlier versions
-        del document["training"]["learning_rate"]
+        if before in training:
+            training[now] = training.pop(before)
+    for key in [key for key in GONE_KEYS if key in training]:
+        del training[key]
+        logger.warning("setting training.%s is ignored: there is no per-pixel warm start any more", key)
+    if training.get("learning_rate", 0) is None:
+        del training["learning_rate"]
+        default = TrainingSettings.learning_rate
+        logger.warning(
+            "setting training.learning_rate is null and ignored: it is %g, and not derived any more", default
+        )
     return document
-
-
-def group_of(document: dict[str, Any], keys: Sequence[str], make: bool = False) -> dict[str, Any] | None:
-    """Return the group of settings under these keys; None where there is none, or it is no group."""
-    group: Any = document
-    for key in keys:
-        group = (group.setdefault(key, {}) if make else group.get(key)) if isinstance(group, dict) else None
-    return group if isinstance(group, dict) else None
-
-
-def present_key(key: str) -> str:
-    """Return the present name of a dotted key, which may lie within a group that was renamed."""
-    old = next((old for old in OLD_KEYS if key == old or key.startswith(f"{old}.")), None)
-    return key if old is None else OLD_KEYS[old] + key[len(old) :]
 
 
 def override(document: dict[str, Any], overrides: Sequence[str]) -> None:
@@ -250,8 +238,9 @@ def override(document: dict[str, Any], overrides: Sequence[str]) -> None:
         key, equals, value = text.partition("=")
         if not equals or not all(part.isidentifier() for part in key.split(".")):
             raise ConfigError(f"{text!r} is not a setting: write key=value, such as training.epochs=3")
+        old = next((old for old in OLD_KEYS if f"{key}.".startswith(f"{old}.")), "")  # perhaps a group
+        *parents, last = (OLD_KEYS.get(old, "") + key[len(old) :]).split(".")
         place = document
-        *parents, last = present_key(key).split(".")
         for part in parents:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
@@ -326,16 +315,12 @@ def check_keys(kind: Any, document: Any, where: str = "") -> None:
             near = difflib.get_close_matches(str(key), hints, n=1)
             hint = f"did you mean {where}{near[0]}?" if near else f"known are {', '.join(hints)}"
             raise ConfigError(f"unknown setting {where}{key}; {hint}")
-        if value is None and not _may_be_null(hints[key]):
+        if value is None and hints[key] is not Any and type(None) not in typing.get_args(hints[key]):
             raise ConfigError(f"setting {where}{key} is null: give it a value, or leave it out for the default")
         if dataclasses.is_dataclass(hints[key]):
             if not isinstance(value, dict):
                 raise ConfigError(f"setting {where}{key} is {value!r}; it is a group: write {where}{key}.NAME=VALUE")
             check_keys(hints[key], value, f"{where}{key}.")
-
-
-def _may_be_null(hint: Any) -> bool:
-    return hint is Any or type(None) in typing.get_args(hint)
 
 
 def plain(run: Run) -> dict[str, Any]:

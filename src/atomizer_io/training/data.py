@@ -42,44 +42,38 @@ class TrainingSamples(torch.utils.data.Dataset[Any]):
         self, dataset: Dataset, training: TrainingSettings, seed: int, keep: int | None = 0, *, inside: bool = False
     ) -> None:
         self.dataset, self.training, self.seed, self.keep, self.inside = dataset, training, seed, keep, inside
-        self.cache: dict[int, Item] = {}
+        self.cache: dict[int, tuple[Item, Box | None]] = {}
         self.room = CACHE_BYTES
-        self.bounds: dict[int, Box] = {}  # of the atoms of cached samples
 
     def __len__(self) -> int:
         return len(self.dataset) * (self.training.repeat or 1)
 
     def __getitem__(self, draw: Draw) -> tuple[Item, Draw]:
         number, t = draw.index % len(self.dataset), self.training
-        sample = self._sample(number)
+        sample, bounds = self._read(number)
         if isinstance(sample, Skipped):
             return sample, draw
         own = generator(self.seed, "sample", draw.epoch, draw.batch, draw.place)
-        if isinstance(t.crop_m, float | int) and unusable(sample) is None:
-            sample = random_crop(sample, t.crop_m, own, self._bounds(number, sample), self.inside)
+        if bounds is not None and isinstance(t.crop_m, float | int):
+            sample = random_crop(sample, t.crop_m, own, bounds, self.inside)
         if (cause := unusable(sample)) is not None:
             return skipped(sample, cause), draw
         sample = augmented(sample, own, flips=t.flips, rotations=t.rotations)
         sample = t.channel_dropout(t.point_augmentation(sample, own), own)
         return subsampled(sample, t.queries, own, t.query_sampling), draw
 
-    def _sample(self, index: int) -> Item:
-        if index not in self.cache:
-            sample = self.dataset[index]
-            size = bytes_of(sample)
-            if size > self.room if self.keep is None else len(self.cache) >= self.keep:
-                return sample
-            self.cache[index] = sample
+    def _read(self, index: int) -> tuple[Item, Box | None]:
+        """Return a sample, and the bounds of its atoms if there is something in it to crop; computed once if cached."""
+        if index in self.cache:
+            return self.cache[index]
+        sample, bounds = self.dataset[index], None
+        if isinstance(self.training.crop_m, float | int) and isinstance(sample, Sample) and unusable(sample) is None:
+            bounds = sample.atoms.bounds
+        size = bytes_of(sample)
+        if size <= self.room if self.keep is None else len(self.cache) < self.keep:
+            self.cache[index] = sample, bounds
             self.room -= size
-        return self.cache[index]
-
-    def _bounds(self, index: int, sample: Sample) -> Box:
-        """Return the bounds of a sample; those of a cached one are computed once."""
-        if index not in self.cache:
-            return sample.atoms.bounds
-        if index not in self.bounds:
-            self.bounds[index] = sample.atoms.bounds
-        return self.bounds[index]
+        return sample, bounds
 
 
 def bytes_of(sample: Item) -> int:
@@ -164,24 +158,20 @@ class Collate:
         """Prepare the items that could be read."""
         drawn = [item if isinstance(item, tuple) else (item, None) for item in items]
         samples = [(item, draw) for item, draw in drawn if isinstance(item, Sample)]
-        cost = self._cost(drawn[0][1])
+        cost, first = self.costs[0], drawn[0][1]
+        if len(self.costs) > 1 and first is not None:
+            own = generator(self.seed or 0, "configuration", first.epoch, first.batch)
+            cost = self.costs[int(torch.randint(len(self.costs), (), generator=own))]
         random = self.seed is not None or cost.budget is not None
         inputs = []
         for sample, draw in samples:
-            own = None
-            if random and draw is not None:
-                own = generator(self.seed or 0, "cells", draw.epoch, draw.batch, draw.place)
-            inputs.append(self.prepare(sample.atoms, sample.queries, cost, own))
+            place = (draw.epoch, draw.batch, draw.place) if random and draw is not None else None
+            choices = None if place is None else generator(self.seed or 0, "cells", *place)
+            inputs.append(self.prepare(sample.atoms, sample.queries, cost, choices))
         skips = [item for item, _ in drawn if isinstance(item, Skipped)]
         return Batch(
             [sample for sample, _ in samples], inputs, skips, [draw for _, draw in samples if draw is not None]
         )
-
-    def _cost(self, draw: Draw | None) -> Cost:
-        if len(self.costs) == 1 or draw is None:
-            return self.costs[0]
-        own = generator(self.seed or 0, "configuration", draw.epoch, draw.batch)
-        return self.costs[int(torch.randint(len(self.costs), (), generator=own))]
 
 
 class ResumableLoader(PackingLoader):

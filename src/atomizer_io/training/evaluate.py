@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -28,7 +29,7 @@ from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration, obse
 from atomizer_io.training.batches import explained_worker_death
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import EvaluationSamples, evaluation_loader
-from atomizer_io.training.metrics import Scores, Scoring
+from atomizer_io.training.metrics import Scores
 from atomizer_io.training.splits import open_split
 
 FEW = 4  # samples that show which channels a dataset has, and whether its values are like those of training
@@ -47,11 +48,11 @@ def evaluate(
     """Return scores by channel configuration of the model in ``folder`` on what ``run`` uses for ``use``."""
     model = load_model(folder)
     decoding = decoding.checked(model, folder)
-    how: dict[str, Any] = {"decoding": decoding}
     dataset = open_split(run, use).for_evaluation()
     compare(model, dataset, channels)
     with explained_worker_death("run it again with data.workers=0"):
-        scores = {name: score(model, dataset, name, workers=run.data.workers, limit=limit, **how) for name in channels}
+        how: dict[str, Any] = {"workers": run.data.workers, "decoding": decoding, "limit": limit}
+        scores = {name: score(model, dataset, name, **how) for name in channels}
     return {
         "model": str(folder),
         "data": dataset.info.name,
@@ -68,7 +69,6 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
     ``channels`` are the channel configurations under which the data will be shown.
     """
     check_task(model, dataset.info)
-    any_channels = model.capabilities.new_channels
     samples = few(dataset)
     had = met(samples)
     lacking = {}
@@ -88,9 +88,7 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
     images = [image for sample in samples for image in images_of(sample)]
     for text in sentences(misfits(images, model.task_spec.statistics()), {"fill": DECLARE}):
         warnings.warn(text, stacklevel=2)
-    if not any_channels:
-        return
-    known = model.task_spec.statistics()
+    known = model.task_spec.statistics() if model.capabilities.new_channels else {}
     new = [f"{c.sensor} {c.name}" for c in dataset.channels if known and (c.sensor, c.name) not in known]
     if new:
         warnings.warn(f"the model was trained without {listed(new)}; see how it does without them", stacklevel=2)
@@ -143,14 +141,12 @@ def score(
     decoder = BatchDecoder(model, decoding)
     loader = evaluation_loader(samples, decoder.preparer(), workers, cost=decoding.cost)
     model.eval()
-    scores = Scores(model.task_spec, everywhere=False)
-    scoring, skipped = Scoring(model.task_spec, scores), {}
+    scores, skipped = Scores(model.task_spec, everywhere=False), {}
     shown: dict[str, Any] = {"title": f"scoring {channels}", "unit": " samples", "show": progress, "stay": False}
-    for batch in watched(loader, loader.samples, **shown, count=lambda batch: batch.read):
+    for batch in watched(loader, loader.samples, **shown, count=operator.attrgetter("read")):
         skipped.update({item.path: item.cause for item in batch.skipped})
         if batch.samples:
-            scoring.add(batch.samples, decoder(batch), decoder.contexts(batch))
-    scoring.finish()
+            scores.add(batch.samples, decoder(batch), decoder.contexts(batch))
     result = scores.compute()
     if decoder.share is not None:
         result["asked"] = decoder.share  # old name
@@ -158,28 +154,26 @@ def score(
 
 
 def keep_of(dataset: Dataset, channels: str) -> Keep | None:
-    """Return which channels of a dataset a configuration keeps; None keeps all."""
-    if channels == "all":
-        return None
-    return configuration(channels, () if channels in CONFIGURATIONS else present(dataset))
+    """Return which channels of a dataset a configuration keeps; None keeps all.
 
-
-def present(dataset: Dataset) -> list[Channel]:
-    """The channels of a dataset: those of its first readable samples, and others that it is known to have."""
-    known = {(c.sensor, c.name): c for c in dataset.channels}
-    return list((known | {(c.sensor, c.name): c for c in met(few(dataset))}).values())
+    It chooses from the channels of the first readable samples, and others that the dataset is known to have.
+    """
+    if channels == "all" or channels in CONFIGURATIONS:
+        return None if channels == "all" else CONFIGURATIONS[channels]
+    known = {(c.sensor, c.name): c for c in (*dataset.channels, *met(few(dataset)))}
+    return configuration(channels, list(known.values()))
 
 
 def few(dataset: Dataset) -> list[Sample]:
-    """The first readable samples of a dataset."""
+    """Return the first readable samples of a dataset."""
     return [item for item in read_items(dataset, limit=FEW) if isinstance(item, Sample)]
 
 
 def met(samples: Iterable[Sample]) -> list[Channel]:
-    """The channels of some samples."""
+    """Return the channels of some samples."""
     channels: dict[tuple[str, str], Channel] = {}
-    for sample in samples:
-        channels |= {(c.sensor, c.name): c for c in observed(sample.atoms) if (c.sensor, c.name) not in channels}
+    for channel in (channel for sample in samples for channel in observed(sample.atoms)):
+        channels.setdefault((channel.sensor, channel.name), channel)
     return list(channels.values())
 
 

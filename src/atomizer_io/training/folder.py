@@ -13,7 +13,6 @@ import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -34,22 +33,21 @@ COUNTS = ("batch_size", "repeat", "queries")
 EARLIER = ("learning_rate",)  # what earlier versions left open, too
 
 
-def read_derived(folder: Path) -> dict[str, Any]:
-    """Return the settings of the group ``training`` that a run derived before; none where there is no run."""
+def with_derived(run: Run, folder: Path) -> Run:
+    """Return ``run`` with the values that it derived before, where its settings leave them open."""
     path = folder / DERIVED
-    if not path.exists():
-        return {}
-    training = config.read_yaml(path).get("training", {})
-    if not isinstance(training, dict) or {*training} - {*LEFT_OPEN, *EARLIER} or not _plausible(training):
+    derived = config.read_yaml(path).get("training", {}) if path.exists() else {}
+    plausible = isinstance(derived, dict) and not {*derived} - {*LEFT_OPEN, *EARLIER}
+    for name, value in derived.items() if plausible else ():
+        number = type(value) is int or (type(value) is float and name not in COUNTS)
+        plausible &= value is None or (number and 0 < value < math.inf)
+    if not plausible:
         raise ConfigError(f"{path} is damaged: remove it, and what it held is found out again")
-    return {name: value for name, value in training.items() if name in LEFT_OPEN}
-
-
-def _plausible(training: dict[str, Any]) -> bool:
-    """Return whether the values of ``derived.yaml`` are positive numbers, whole where they count, or None."""
-    numbers = {name: value for name, value in training.items() if value is not None}
-    kinds = {name: (int,) if name in COUNTS else (int, float) for name in numbers}
-    return all(type(value) in kinds[name] and 0 < value < math.inf for name, value in numbers.items())
+    t = run.training
+    left = {name for name in LEFT_OPEN if getattr(t, name) in (None, AUTO)}
+    left -= {"crop_m"} if t.crop_m is None else set()  # where None is a choice
+    filled = {name: value for name, value in derived.items() if name in left}
+    return dataclasses.replace(run, training=dataclasses.replace(t, **filled))
 
 
 def write_settings(chosen: Run, run: Run, folder: Path) -> None:
@@ -58,14 +56,6 @@ def write_settings(chosen: Run, run: Run, folder: Path) -> None:
     training = {name: now[name] for name in LEFT_OPEN if now[name] != before[name]}
     write_text(folder / DERIVED, yaml.safe_dump({"training": training}, sort_keys=False))
     write_text(folder / SETTINGS, yaml.safe_dump(config.plain(chosen), sort_keys=False))
-
-
-def with_derived(run: Run, derived: dict[str, Any]) -> Run:
-    """Return ``run`` with the values that it derived before, where its settings leave them open."""
-    left = {name for name in derived if getattr(run.training, name) in (None, AUTO)}
-    left -= {"crop_m"} if run.training.crop_m is None else set()  # where None is a choice
-    filled = {name: value for name, value in derived.items() if name in left}
-    return dataclasses.replace(run, training=dataclasses.replace(run.training, **filled))
 
 
 def check_folder(run: Run, resume: bool) -> None:

@@ -28,7 +28,7 @@ class Scores(nn.Module):
     the units of the target. A class that neither occurs nor is predicted counts in no mean. ``everywhere=False`` scores
     this process alone. ``main`` is the score by which the best model is chosen. Where a model left points
     out of its context, the scores of those that were in it (``miou_context``, ``iou_context``) and of the others
-    (``miou_rest``, ``iou_rest``) are listed separately as well.
+    (``miou_rest``, ``iou_rest``) are listed separately as well. ``class_weights`` are those of the ``loss``.
     """
 
     def __init__(self, task_spec: TaskSpec, everywhere: bool = True) -> None:
@@ -36,8 +36,12 @@ class Scores(nn.Module):
         from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, R2Score, SumMetric
         from torchmetrics.classification import MulticlassConfusionMatrix
 
+        self.task_spec = task_spec
         self.names: Sequence[str] = task_spec.class_names or tuple(str(i) for i in range(task_spec.num_outputs))
         self.main, self.classes = main_score(task_spec), not task_spec.regression
+        self.class_weights: Tensor | None = None
+        self.tile: TilePredictions | None = None
+        self.finished, self.device = set[str](), torch.device("cpu")
         how: dict[str, Any] = {"sync_on_compute": everywhere}
         self.known, self.loss = SumMetric(**how), MeanMetric(**how)
         if self.classes:
@@ -48,10 +52,38 @@ class Scores(nn.Module):
             self.squared, self.absolute = MeanSquaredError(**how), MeanAbsoluteError(**how)
             self.explained = R2Score(**how)
 
-    def update(
-        self, outputs: Tensor, target: Tensor, loss: Tensor, weight: Tensor, context: Tensor | None = None
-    ) -> None:
-        """Add outputs (M, outputs) and targets (M,) with their summed loss; ``context`` (M,): not left out of it."""
+    def add(self, samples: Sequence[Sample], outputs: Tensor, contexts: Sequence[Tensor | None] = ()) -> None:
+        """Add the outputs (M, outputs) for all targets of some samples, concatenated; NaN is an error.
+
+        Samples come in the order of the dataset, so that the windows of a tile follow each other. ``contexts`` are
+        those of ``Model.in_context``, for each sample: None, or none at all, leaves no point out.
+        """
+        self.device = outputs.device
+        parts = outputs.split([sample.target.numel() for sample in samples])
+        for sample, own, context in zip(samples, parts, contexts or [None] * len(parts), strict=True):
+            target = sample.target.reshape(-1)
+            known = ~unknown(target)
+            there = known.to(own.device)
+            if bool(own[there].isnan().any()):
+                raise AtomizerError(f"the model outputs NaN for {sample.meta.id}")
+            queries = sample.queries
+            if queries is None or queries.whole is None or queries.members is None:
+                self.update(own, target, context)
+                continue
+            if self.tile is None or self.tile.name != queries.whole:
+                self.finish()
+                if queries.whole in self.finished:
+                    raise AtomizerError(
+                        f"the windows of {queries.whole} do not follow each other, so its points would count twice"
+                    )
+                self.tile = TilePredictions(queries.whole, self.task_spec)
+            inside = torch.ones_like(known) if context is None else context.cpu()
+            self.tile.add(queries.members[known], own[there], target[known], inside[known])
+
+    def update(self, outputs: Tensor, target: Tensor, context: Tensor | None = None) -> None:
+        """Add outputs (M, outputs) and targets (M,); ``context`` (M,) marks those that were not left out of it."""
+        target = target.to(outputs.device)
+        loss, weight = loss_sum(outputs, target, self.task_spec, self.class_weights)
         known = target != IGNORE if self.classes else target.isfinite()
         self.known.update(known.sum())
         if not bool(known.any()):
@@ -59,18 +91,27 @@ class Scores(nn.Module):
         self.loss.update(loss / weight, weight)
         if self.classes:
             self.confusion.update(outputs[known].argmax(dim=-1), target[known])
-            rest = known & ~context if context is not None else known[:0]
+            rest = known & ~context.to(outputs.device) if context is not None else known[:0]
             if bool(rest.any()):
                 self.rest.update(outputs[rest].argmax(dim=-1), target[rest])
         else:
             for metric in (self.squared, self.absolute, self.explained):
                 metric.update(outputs[known, 0].float(), target[known])
 
+    def finish(self) -> None:
+        """Count the points of the tile whose windows came last."""
+        if self.tile is not None:
+            for outputs, target, context in self.tile.pieces():
+                self.update(outputs.to(self.device), target, context)
+            self.finished.add(self.tile.name)
+        self.tile = None
+
     def compute(self) -> dict[str, Any]:
         """Return the scores as plain numbers, NaN where nothing was added.
 
         Each metric waits for the other processes, so which are computed depends on what all of them saw together.
         """
+        self.finish()
         with warnings.catch_warnings():  # nothing seen here is no mistake: other processes may have seen something
             warnings.filterwarnings("ignore", message="The ``compute`` method of metric", category=UserWarning)
             several = float(self.known.compute()) > 1
@@ -88,6 +129,7 @@ class Scores(nn.Module):
 
     def reset(self) -> None:
         """Forget all outputs and targets added so far."""
+        self.tile, self.finished = None, set()
         for metric in self.children():
             metric.reset()  # type: ignore[operator]
 
@@ -148,7 +190,12 @@ class TilePredictions:
         """
         if not len(members):
             return
-        self._reach(int(members.max()) + 1)
+        more = int(members.max()) + 1 - len(self.windows)
+        if more > 0:
+            more = max(more, len(self.windows) // 4)  # some beforehand: points of a tile come window by window
+            for name in ("sums", "windows", "target", "context"):
+                before: Tensor = getattr(self, name)
+                setattr(self, name, torch.cat([before, before.new_zeros(more, *before.shape[1:])]))
         target = target.to(self.target.dtype)
         if bool(((self.windows[members] > 0) & (self.target[members] != target)).any()):
             raise AtomizerError(
@@ -170,66 +217,3 @@ class TilePredictions:
             mean = self.sums[numbers] / self.windows[numbers, None]
             target, context = self.target[numbers], self.context[numbers]
             yield (log_probabilities(mean), target.long(), context) if self.classes else (mean, target, context)
-
-    def _reach(self, count: int) -> None:
-        """Make room for points up to this number."""
-        more = count - len(self.windows)
-        if more > 0:
-            more = max(more, len(self.windows) // 4)  # some beforehand: points of a tile come window by window
-            self.sums = torch.cat([self.sums, self.sums.new_zeros(more, self.sums.shape[1])])
-            self.windows = torch.cat([self.windows, self.windows.new_zeros(more)])
-            self.target = torch.cat([self.target, self.target.new_zeros(more)])
-            self.context = torch.cat([self.context, self.context.new_zeros(more)])
-
-
-class Scoring:
-    """Adds outputs to ``scores``: call :meth:`add` for all samples in the order of the dataset, then :meth:`finish`."""
-
-    def __init__(self, task_spec: TaskSpec, scores: Scores, class_weights: Tensor | None = None) -> None:
-        self.task_spec, self.scores, self.class_weights = task_spec, scores, class_weights
-        self.tile: TilePredictions | None = None
-        self.finished: set[str] = set()
-        self.device = torch.device("cpu")
-
-    def add(self, samples: Sequence[Sample], outputs: Tensor, contexts: Sequence[Tensor | None] = ()) -> None:
-        """Add the outputs (M, outputs) for all targets of some samples, concatenated; NaN is an error.
-
-        ``contexts`` are those of ``Model.in_context``, for each sample: None, or none at all, leaves no point out.
-        """
-        self.device = outputs.device
-        parts = outputs.split([sample.target.numel() for sample in samples])
-        for sample, own, context in zip(samples, parts, contexts or [None] * len(parts), strict=True):
-            target = sample.target.reshape(-1)
-            known = ~unknown(target)
-            there = known.to(own.device)
-            if bool(own[there].isnan().any()):
-                raise AtomizerError(f"the model outputs NaN for {sample.meta.id}")
-            queries = sample.queries
-            if queries is None or queries.whole is None or queries.members is None:
-                self._count(own, target, context)
-            else:
-                inside = torch.ones_like(known) if context is None else context.cpu()
-                tile = self._tile(queries.whole)
-                tile.add(queries.members[known], own[there], target[known], inside[known])
-
-    def finish(self) -> None:
-        """Count the points of the tile whose windows came last."""
-        if self.tile is not None:
-            for outputs, target, context in self.tile.pieces():
-                self._count(outputs.to(self.device), target, context)
-            self.finished.add(self.tile.name)
-        self.tile = None
-
-    def _tile(self, name: str) -> TilePredictions:
-        """Return the tile of that name; if it is another than before, the one before is counted."""
-        if self.tile is None or self.tile.name != name:
-            self.finish()
-            if name in self.finished:
-                raise AtomizerError(f"the windows of {name} do not follow each other, so its points would count twice")
-            self.tile = TilePredictions(name, self.task_spec)
-        return self.tile
-
-    def _count(self, outputs: Tensor, target: Tensor, context: Tensor | None) -> None:
-        target = target.to(outputs.device)
-        inside = None if context is None else context.to(outputs.device)
-        self.scores.update(outputs, target, *loss_sum(outputs, target, self.task_spec, self.class_weights), inside)

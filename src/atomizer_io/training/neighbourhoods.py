@@ -5,7 +5,7 @@ Shapes: P sites of an acquisition, M of them that are described, K neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,65 +74,60 @@ def around(xyz: Floats, site_M: Ints, radius_m: float) -> dict[str, Floats]:
     table = np.full((len(site_M), len(SHAPES) + len(HEIGHTS)), np.nan)
     rows = np.flatnonzero(known[site_M])
     if len(rows):
-        near, column = Sphere(xyz[known], radius_m), Columns(xyz[known], radius_m)
-        for first in range(0, len(rows), CHUNK):
-            part = rows[first : first + CHUNK]
-            where = xyz[site_M[part]]
-            table[part] = np.column_stack([near.shape(where), column.heights(where)])
+        points, where = xyz[known], xyz[site_M[rows]]
+        parts = np.array_split(where, -(-len(where) // CHUNK))
+        described = [shapes(points, radius_m), heights(points, radius_m)]
+        table[rows] = np.concatenate([np.column_stack([of(part) for of in described]) for part in parts])
     return dict(zip((*SHAPES, *HEIGHTS), table.T, strict=True))
 
 
-class Sphere:
-    """The neighbours of points in space."""
+def shapes(xyz: Floats, radius_m: float) -> Callable[[Floats], Floats]:
+    """Return what gives linearity, planarity, scattering and verticality (M, 4) around positions (M, 3).
 
-    def __init__(self, xyz: Floats, radius_m: float) -> None:
-        from scipy.spatial import cKDTree
+    They are PCA features: of the eigenvalues, and of the normal, of the covariance of the neighbours in space.
+    """
+    from scipy.spatial import cKDTree
 
-        self.points, self.radius_m = xyz[one_per_cube(xyz, radius_m / FINENESS)], radius_m
-        self.tree = cKDTree(self.points)
+    points = xyz[one_per_cube(xyz, radius_m / FINENESS)]
+    tree, k = cKDTree(points), min(NEIGHBOURS, len(points))
 
-    def shape(self, where: Floats) -> Floats:
-        """Return linearity, planarity, scattering and verticality (M, 4): PCA features of the covariance."""
-        k = min(NEIGHBOURS, len(self.points))
-        index = self.tree.query(where, k, distance_upper_bound=self.radius_m)[1].reshape(len(where), k)
-        here = (index < len(self.points))[..., None]
-        offset = np.where(here, self.points[np.minimum(index, len(self.points) - 1)] - where[:, None], 0.0)
+    def describe(where: Floats) -> Floats:
+        index = tree.query(where, k, distance_upper_bound=radius_m)[1].reshape(len(where), k)
+        here = (index < len(points))[..., None]
+        offset = np.where(here, points[np.minimum(index, len(points) - 1)] - where[:, None], 0.0)
         count = here.sum(axis=1)
         offset = np.where(here, offset - offset.sum(axis=1, keepdims=True) / count[..., None].clip(1), 0.0)
-        least, middle, largest, normal = eigen(offset.transpose(0, 2, 1) @ offset)
+        values, vectors = np.linalg.eigh(offset.transpose(0, 2, 1) @ offset)
+        least, middle, largest = values.T
         largest = np.where((count[:, 0] >= 3) & (largest > 0), largest, np.nan)
-        shapes = [(largest - middle) / largest, (middle - least) / largest, least / largest]
-        return np.column_stack([*shapes, np.where(np.isnan(largest), np.nan, 1 - np.abs(normal))])
+        verticality = np.where(np.isnan(largest), np.nan, 1 - np.abs(vectors[:, 2, 0]))
+        return np.column_stack([(largest - middle) / largest, (middle - least) / largest, least / largest, verticality])
+
+    return describe
 
 
-def eigen(matrix: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the eigenvalues (M,) of matrices (M, 3, 3), ascending, and z of the eigenvector of the first."""
-    values, vectors = np.linalg.eigh(matrix)
-    return values[:, 0], values[:, 1], values[:, 2], vectors[:, 2, 0]
+def heights(xyz: Floats, radius_m: float) -> Callable[[Floats], Floats]:
+    """Return what gives the deviation of heights, the height above the lowest and below the highest (M, 3) around.
 
+    A neighbourhood has all points in the vertical columns around a position, at any height.
+    """
+    from scipy.spatial import cKDTree
 
-class Columns:
-    """The heights of all points in vertical columns; a neighbourhood has the columns around, at any height."""
+    side = radius_m / 2
+    cells, cell, count = np.unique(np.floor(xyz[:, :2] / side), axis=0, return_inverse=True, return_counts=True)
+    order = np.argsort(cell.reshape(-1), kind="stable")
+    z, first = xyz[order, 2], np.concatenate([[0], np.cumsum(count)[:-1]])
+    sums = [np.add.reduceat((z - z.mean()) ** power, first) for power in (1, 2)]
+    extremes = [kind.reduceat(z, first) for kind in (np.minimum, np.maximum)]
+    empty = [[0.0, 0.0, 0.0, np.inf, -np.inf]]  # stands for absent neighbours
+    table = np.concatenate([np.column_stack([count, *sums, *extremes]), empty])
+    tree, k = cKDTree((cells + 0.5) * side), min(16, len(cells))
 
-    def __init__(self, xyz: Floats, radius_m: float) -> None:
-        from scipy.spatial import cKDTree
-
-        self.radius_m, side = radius_m, radius_m / 2
-        cells, cell, count = np.unique(np.floor(xyz[:, :2] / side), axis=0, return_inverse=True, return_counts=True)
-        order = np.argsort(cell.reshape(-1), kind="stable")
-        z, first = xyz[order, 2], np.concatenate([[0], np.cumsum(count)[:-1]])
-        self.level = z.mean()
-        sums = [np.add.reduceat((z - self.level) ** power, first) for power in (1, 2)]
-        extremes = [kind.reduceat(z, first) for kind in (np.minimum, np.maximum)]
-        empty = [[0.0, 0.0, 0.0, np.inf, -np.inf]]  # stands for absent neighbours
-        self.table = np.concatenate([np.column_stack([count, *sums, *extremes]), empty])
-        self.tree = cKDTree((cells + 0.5) * side)
-
-    def heights(self, where: Floats) -> Floats:
-        """Return the deviation of heights around, and the height above the lowest and below the highest (M, 3)."""
-        k = min(16, len(self.table) - 1)
-        index = self.tree.query(where[:, :2], k, distance_upper_bound=self.radius_m)[1].reshape(len(where), k)
-        count, total, total_of_powers, low, high = np.moveaxis(self.table[index], -1, 0)
+    def describe(where: Floats) -> Floats:
+        index = tree.query(where[:, :2], k, distance_upper_bound=radius_m)[1].reshape(len(where), k)
+        count, total, total_of_powers, low, high = np.moveaxis(table[index], -1, 0)
         mean = total.sum(axis=1) / count.sum(axis=1)
         deviation = np.sqrt(np.maximum(total_of_powers.sum(axis=1) / count.sum(axis=1) - mean**2, 0))
         return np.column_stack([deviation, where[:, 2] - low.min(axis=1), high.max(axis=1) - where[:, 2]])
+
+    return describe

@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,28 +29,27 @@ from atomizer_io.training.stopping import BASELINES, CLOSING, Timing
 FEW = 4  # validations: of fewer no trend is reported
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A run whose steps are made, as far as there was time; only one with early stopping has a ``schedule``."""
+def conclude(
+    run: Run,
+    task_spec: TaskSpec,
+    result: dict[str, Any],
+    schedule: OpenSchedule | None,
+    timing: Timing,
+    progress: bool,
+) -> dict[str, Any]:
+    """Score the best model of a run, compare it with baselines if all steps were made, and write the results.
 
-    run: Run
-    folder: Path
-    task_spec: TaskSpec
-    schedule: OpenSchedule | None
-    result: dict[str, Any]
-
-
-def conclude(trained: Trained, timing: Timing, progress: bool) -> dict[str, Any]:
-    """Score the best model of a run, compare it with baselines if all steps were made, and write the results."""
-    run, folder, result, schedule = trained.run, trained.folder, trained.result, trained.schedule
+    ``result`` has what is known of the steps; only a run with early stopping has a ``schedule``.
+    """
+    folder = Path(result["folder"])
     with timing.phase(CLOSING):
         result["scores"] = final_scores(run, folder / BEST, progress, finished=result["finished"])
-        result["curve"] = judge_curve(run, folder / HISTORY, trained.task_spec, schedule)
+        result["curve"] = judge_curve(run, folder / HISTORY, task_spec, schedule)
     write_metrics(result, timing, folder)
     if result["finished"]:  # the file is there before: the baselines take their time, and may be interrupted
         with timing.phase(BASELINES):
-            over = (lambda: timing.over()) if schedule is None else (lambda: timing.over(schedule.seconds))
-            result["baselines"] = compare(run, trained.task_spec, result["scores"], over)
+            over = timing.over if schedule is None else (lambda: timing.over(schedule.seconds))
+            result["baselines"] = compare(run, task_spec, result["scores"], over)
         write_metrics(result, timing, folder)
     for path, cause in result["skipped"].items():
         print(f"skipped {path}: {cause}")
@@ -211,18 +209,17 @@ def compare(
 
 def lost(scores: dict[str, Any], baselines: dict[str, dict[str, dict[str, Any]]], task_spec: TaskSpec) -> str | None:
     """Return a sentence on the baselines to which the model lost, and what to do; None where it lost to none."""
-
-    def rank(use: str, name: str) -> float:
-        return merit(baselines[use][name], task_spec)
-
-    best = {use: max(by_name, key=lambda name: rank(use, name)) for use, by_name in baselines.items()}
-    behind = [use for use, name in best.items() if rank(use, name) > merit(scores[use], task_spec)]
+    behind = {}
+    for use, by_name in baselines.items():
+        best = max(by_name, key=lambda name: merit(by_name[name], task_spec))
+        if merit(by_name[best], task_spec) > merit(scores[use], task_spec):
+            behind[use] = best
     if not behind:
         return None
     name = main_score(task_spec)
     to = " and ".join(
-        f"the {best[use]} on {use} ({baselines[use][best[use]][name]:.4g} against {scores[use][name]:.4g})"
-        for use in behind
+        f"the {best} on {use} ({baselines[use][best][name]:.4g} against {scores[use][name]:.4g})"
+        for use, best in behind.items()
     )
     return (
         f"note: this model lost to {to}. Train longer if its score was still getting better (training.epochs, "

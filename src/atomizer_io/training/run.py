@@ -16,7 +16,7 @@ import functools
 import logging
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from atomizer_io.models.base import Model
 from atomizer_io.models.registry import preset
 from atomizer_io.training import config, folder
 from atomizer_io.training.batches import Grouped, explained_worker_death
-from atomizer_io.training.build import build, class_weights, costs_of, initialise, inspect, notes_of
+from atomizer_io.training.build import build, class_weights, costs_of, fitted, initialise, inspect, notes_of
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import (
     Collate,
@@ -41,8 +41,7 @@ from atomizer_io.training.data import (
     evaluation_loader,
 )
 from atomizer_io.training.draws import Draws
-from atomizer_io.training.fitting import fitted
-from atomizer_io.training.results import Trained, conclude
+from atomizer_io.training.results import conclude
 from atomizer_io.training.schedule import LEAST_STEPS, OpenSchedule, cosine, validation_interval
 from atomizer_io.training.splits import open_split
 from atomizer_io.training.stopping import INITIALISATION, READING, TRAINING, Interrupts, Timing, seconds_of
@@ -65,15 +64,15 @@ class Prepared:
 
 def prepare(run: Run, *, resume: bool = False, progress: bool = False) -> Prepared:
     """Open the data, measure what is not known, build the model, make the folder; every mistake shows here."""
-    path = config.folder_of(run)
-    derived = folder.read_derived(path) if resume else {}
+    chosen, path = run, config.folder_of(run)
+    run = folder.with_derived(run, path) if resume else run
     preset(run.model.preset)
     train = open_split(run, "train")
     val = None if run.data.val is None else open_split(run, "val").for_evaluation()
     inspection = inspect(run, train, progress)
     torch.manual_seed(run.seed)
     model = build(run, train, inspection)
-    chosen, run = run, fitted(folder.with_derived(run, derived), inspection.summary, model)
+    run = fitted(run, inspection.summary, model)
     folder.make_folder(path, model)
     weights = class_weights(run, train, inspection.statistics)
     lines, notes = inspection.summary.lines(), notes_of(run, train, inspection)
@@ -82,33 +81,28 @@ def prepare(run: Run, *, resume: bool = False, progress: bool = False) -> Prepar
 
 def train(run: Run, *, resume: bool = False, progress: bool = True, began_s: float | None = None) -> dict[str, Any]:
     """Train by the settings ``run``; return the content of ``metrics.json``. Time counts from ``began_s``, or now."""
-    began_s = time.monotonic() if began_s is None else began_s
+    t, path = run.training, config.folder_of(run)
+    timing = Timing(time.monotonic() if began_s is None else began_s, seconds_of(t.max_time))
     folder.check_folder(run, resume)
-    t = run.training
     if t.open and t.max_time is None and run.data.val is None:
         raise ConfigError(
             "there is no limit of training: without validation data (data.val) a run needs --max-time, "
             "training.epochs or training.max_steps"
         )
-    timing = Timing(began_s, seconds_of(t.max_time))
-    with Interrupts() as interrupts, explained_resume(config.folder_of(run)):
-        with repeatable(), timing.phase(READING):
-            prepared = prepare(run, resume=resume, progress=progress)
-        again = f"`atomizer train {prepared.folder} --resume` goes on; data.workers=... may be fewer"
-        with folder.exclusive(prepared.folder), explained_worker_death(again), repeatable():
-            folder.check_folder(run, resume)  # another process may have been faster
-            trained = fit(prepared, timing, interrupts, resume=resume, progress=progress)
-            return {} if trained is None else conclude(trained, timing, progress)
-
-
-@contextlib.contextmanager
-def explained_resume(path: Path) -> Iterator[None]:
-    """Add to an interrupt within this context how the run goes on."""
+    again = f"`atomizer train {path} --resume` goes on"
     try:
-        yield
+        with Interrupts() as interrupts:
+            with repeatable(), timing.phase(READING):
+                prepared = prepare(run, resume=resume, progress=progress)
+            explained = explained_worker_death(f"{again}; data.workers=... may be fewer")
+            with folder.exclusive(path), explained, repeatable():
+                folder.check_folder(run, resume)  # another process may have been faster
+                result, schedule = fit(prepared, timing, interrupts, resume=resume, progress=progress)
+                task_spec = prepared.model.task_spec
+                return conclude(prepared.run, task_spec, result, schedule, timing, progress) if result else {}
     except KeyboardInterrupt as interrupt:
         if not getattr(interrupt, "__notes__", ()) and (path / folder.SETTINGS).exists():
-            interrupt.add_note(f"`atomizer train {path} --resume` goes on from the last saved state")
+            interrupt.add_note(f"{again} from the last saved state")
         raise
 
 
@@ -132,13 +126,19 @@ def repeatable() -> Iterator[None]:
         filling.fill_uninitialized_memory = fills
 
 
-def fit(prepared: Prepared, timing: Timing, interrupts: Interrupts, *, resume: bool, progress: bool) -> Trained | None:
-    """Train with what was prepared, in a folder that no other process writes to; None in all but the first process."""
+def fit(
+    prepared: Prepared, timing: Timing, interrupts: Interrupts, *, resume: bool, progress: bool
+) -> tuple[dict[str, Any], OpenSchedule | None]:
+    """Train with what was prepared, in a folder that no other process writes to.
+
+    Returns what ``metrics.json`` has of the steps, nothing in all but the first process, and the schedule of early
+    stopping.
+    """
     from atomizer_io.training import callbacks, state
     from atomizer_io.training.task import Task, trainer_of
 
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices it found, products it recommends
-    run, path, task_spec = prepared.run, prepared.folder, prepared.model.task_spec
+    run, path, model, t = prepared.run, prepared.folder, prepared.model, prepared.run.training
     if config.first_process():
         print("\n".join([*prepared.summary, *(f"note: {note}" for note in prepared.notes)]))
     trainer = trainer_of(run, path)
@@ -150,20 +150,19 @@ def fit(prepared: Prepared, timing: Timing, interrupts: Interrupts, *, resume: b
         timing.final_validations = final_validations(run, prepared) if timing.limit_s is not None else 1.0
     if stored is None:  # or the training state has the weights
         with timing.phase(INITIALISATION):
-            initialise(run, prepared.model, loader)
-    t = run.training
+            initialise(run, model, loader)
     steps, schedule = steps_of(run, loader.draws), None
+    rate: Callable[[int], float] = functools.partial(cosine, steps=steps or 0, warmup=t.warmup)
     if steps is None:
         limits: dict[str, Any] = {"began_s": timing.began_s, "closing_s": lambda: timing.closing_s}
-        interval = len(loader) // t.accumulate
-        schedule = OpenSchedule(t, interval, not task_spec.regression, timing.limit_s, **limits)
+        classes = not model.task_spec.regression
+        schedule = OpenSchedule(t, len(loader) // t.accumulate, classes, timing.limit_s, **limits)
+        rate = schedule.rate
     trainer.log_every_n_steps = max(1, min(10, len(loader)))
-    rate = functools.partial(cosine, steps=steps or 0, warmup=t.warmup) if schedule is None else schedule.rate
-    task = Task(prepared.model, t, rate, run.seed, prepared.class_weights)
-    keep, skips = callbacks.KeepModels(path, loader), callbacks.Skips()
-    saving = callbacks.SaveState(path, loader, t.save_every, steps, timing, schedule, interrupts)
-    trainer.callbacks += [keep, callbacks.Figures(path, t.figures, prepared.train.info, seldom=t.open), skips]
-    trainer.callbacks += [callbacks.FollowSchedule(schedule, timing), saving]
+    task = Task(model, t, rate, run.seed, prepared.class_weights)
+    keep = callbacks.KeepModels(path, loader)
+    saving = callbacks.SaveState(path, loader, t.save_every, steps, schedule, timing, interrupts)
+    trainer.callbacks += [keep, callbacks.Figures(path, t.figures, prepared.train.info, seldom=t.open), saving]
     trainer.callbacks += [callbacks.Progress(steps, schedule)] if progress else []
     with timing.phase(TRAINING), warnings.catch_warnings():
         # data.val may be empty; pytree: lightning 2.6 with torch 2.13
@@ -173,14 +172,14 @@ def fit(prepared: Prepared, timing: Timing, interrupts: Interrupts, *, resume: b
         except SystemExit as error:  # how Lightning reacts to an interrupt
             if not isinstance(error.__context__, KeyboardInterrupt):
                 raise
-            raise interrupted(path, trainer.global_step, saving.saved) from None
+            interrupts.pending = True
     if interrupts.pending:
         raise interrupted(path, trainer.global_step, saving.saved)
     if not trainer.is_global_zero:
-        return None
-    task.model.save_pretrained(path / folder.LAST)
+        return {}, schedule
+    model.save_pretrained(path / folder.LAST)
     if keep.best is None:  # nothing was validated
-        task.model.save_pretrained(path / folder.BEST)
+        model.save_pretrained(path / folder.BEST)
     finished = schedule.ended if schedule is not None else not saving.late or trainer.global_step == steps
     result = {
         "folder": str(path),
@@ -192,10 +191,10 @@ def fit(prepared: Prepared, timing: Timing, interrupts: Interrupts, *, resume: b
         "scores": {},
         "scores_of": "last" if keep.best is None else "best",
         "seed": run.seed,
-        "skipped": skips.causes,
+        "skipped": task.skipped,
         "machine": machine(),
     }
-    return Trained(run, path, task_spec, schedule, result)
+    return result, schedule
 
 
 def interrupted(path: Path, step: int, saved: int) -> KeyboardInterrupt:

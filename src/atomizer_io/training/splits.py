@@ -29,20 +29,17 @@ def open_split(run: Run, use: str) -> Dataset:
         raise ConfigError(f"data.{use} is empty: name a split of {data.name}")
     transform = {"transform": SpatialSplit(data.parts[use])} if use in data.parts else {}
     dataset = create(data.name, data.root, split, on_error=data.on_error, **transform, **data.options)
-    if use in data.parts:
-        check_parts(dataset)
-    return dataset
-
-
-def check_parts(dataset: Dataset) -> None:
-    """Refuse parts of windows of tiles: windows overlap when they are scored, so a point would be in several parts."""
-    wholes = [dataset.whole_of(index) for index in range(len(dataset))]
-    several = next((name for before, name in itertools.pairwise(wholes) if name is not None and name == before), None)
-    if several is not None:
-        raise ConfigError(
-            f"data.parts takes a part of each sample, but {several} is cut into windows that overlap: "
-            "take whole tiles (data.options.window_m=null), or deal the tiles out to splits"
+    if use in data.parts:  # windows of tiles overlap when they are scored, so a point would be in several parts
+        wholes = [dataset.whole_of(index) for index in range(len(dataset))]
+        several = next(
+            (name for before, name in itertools.pairwise(wholes) if name is not None and name == before), None
         )
+        if several is not None:
+            raise ConfigError(
+                f"data.parts takes a part of each sample, but {several} is cut into windows that overlap: "
+                "take whole tiles (data.options.window_m=null), or deal the tiles out to splits"
+            )
+    return dataset
 
 
 def settings_of(model: Path, path: Path | None, overrides: Sequence[str]) -> Run:

@@ -63,6 +63,9 @@ def read(path: Path) -> dict[str, Any]:
         raise _damaged(path) from error
     if not isinstance(state, dict):
         raise _damaged(path)
+    callbacks = state.get("callbacks", {})
+    if "FollowSchedule" in callbacks:  # of an earlier version
+        callbacks["SaveState"]["schedule"] = callbacks.pop("FollowSchedule")
     return state
 
 

@@ -59,7 +59,7 @@ class Timing:
         return min(needed, MOST_CLOSING * self.limit_s)
 
     @property
-    def steps_end(self) -> bool:
+    def out_of_time(self) -> bool:
         """Whether a run of known length makes no further step, so that it is stopped in time."""
         if self.limit_s is None:
             return False

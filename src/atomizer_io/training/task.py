@@ -20,7 +20,7 @@ from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.draws import generator
 from atomizer_io.training.losses import loss_sum
-from atomizer_io.training.metrics import Scores, Scoring
+from atomizer_io.training.metrics import Scores
 from atomizer_io.training.optimizer import EMA, adamw, clip_gradients
 from atomizer_io.training.state import StateIO
 
@@ -91,9 +91,9 @@ class Task(lightning.LightningModule):
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.scores = Scores(model.task_spec)
-        self.scoring = Scoring(model.task_spec, self.scores)
         self.latest: dict[str, Any] = {}
-        self.atoms, self.since, self.log_every = 0, time.monotonic(), 1
+        self.skipped: dict[str, str] = {}  # what could not be read, and why
+        self.atoms, self.since = 0, time.monotonic()
         self.ema: EMA | None = None
         self.stored_ema: dict[str, Any] | None = None
 
@@ -111,12 +111,9 @@ class Task(lightning.LightningModule):
 
     on_fit_end = on_validation_start = on_validation_end = swap_ema  # the callbacks of a validation come before its end
 
-    def on_train_start(self) -> None:
-        """Learn which steps Lightning writes down."""
-        self.log_every = int(getattr(self.trainer, "log_every_n_steps", 1)) or 1
-
     def training_step(self, batch: Batch, batch_index: int) -> Tensor | None:
         """Return the mean loss over all known positions of the global batch."""
+        self.skipped |= {item.path: item.cause for item in batch.skipped}
         place = (batch.draws[0].epoch, batch.draws[0].batch, self.global_rank) if batch.draws else (0, 0, 0)
         seed = generator(self.seed, "dropout", *place).initial_seed()
         if self.device.type == "cpu":  # torch.manual_seed spends milliseconds on devices that are not there
@@ -142,7 +139,8 @@ class Task(lightning.LightningModule):
             )
         self.atoms += batch.num_atoms
         # Lightning writes one step in so many; to hand it numbers takes longer than parts of a small step
-        if self.global_step == 0 or (self.global_step + 1) % self.log_every == 0:
+        every: int = getattr(self.trainer, "log_every_n_steps", 1) or 1
+        if self.global_step == 0 or (self.global_step + 1) % every == 0:
             rate = self.atoms / max(time.monotonic() - self.since, 1e-9)
             self.atoms, self.since = 0, time.monotonic()
             self.log("loss", loss.detach(), prog_bar=True, sync_dist=True, batch_size=max(1, len(batch.samples)))
@@ -171,17 +169,17 @@ class Task(lightning.LightningModule):
     def on_validation_epoch_start(self) -> None:
         """Forget the scores of the validation before."""
         self.scores.reset()
-        self.scoring = Scoring(self.model.task_spec, self.scores, self.class_weights)
+        self.scores.class_weights = self.class_weights
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         """Add the samples of a batch to the scores."""
+        self.skipped |= {item.path: item.cause for item in batch.skipped}
         if batch.samples:
             contexts = [self.model.in_context(inputs) for inputs in batch.inputs]
-            self.scoring.add(batch.samples, batch.outputs(self.model), contexts)
+            self.scores.add(batch.samples, batch.outputs(self.model), contexts)
 
     def on_validation_epoch_end(self) -> None:
         """Compute and log the scores of the whole split."""
-        self.scoring.finish()
         self.latest = self.scores.compute()
         for name, value in self.latest.items():
             if isinstance(value, float):

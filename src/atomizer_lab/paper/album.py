@@ -29,7 +29,7 @@ from atomizer_io.models.atomizer.geometry.partition import geometry_of
 from atomizer_io.models.base import Model
 from atomizer_io.training.data import EvaluationSamples, evaluation_loader
 from atomizer_io.training.evaluate import keep_of
-from atomizer_io.training.metrics import Scores, Scoring
+from atomizer_io.training.metrics import Scores
 from atomizer_lab.report import images
 
 MOST_INPUTS = 4  # acquisitions that are shown
@@ -76,16 +76,15 @@ def predict(model: Model, dataset: Dataset, channels: str, limit: int | None) ->
     None where there are no samples.
     """
     model.eval()
-    scores = Scores(model.task_spec, everywhere=False)
-    scoring, first, count = Scoring(model.task_spec, scores), None, 0
+    scores, first, count = Scores(model.task_spec, everywhere=False), None, 0
     for batch in evaluation_loader(
         EvaluationSamples(dataset, keep_of(dataset, channels), channels, limit), model.preparer(), 0
     ):
         if batch.samples:
             outputs = batch.outputs(model)
-            scoring.add(batch.samples, outputs, [model.in_context(scene) for scene in batch.inputs])
+            scores.add(batch.samples, outputs, [model.in_context(scene) for scene in batch.inputs])
             first, count = first or (batch.samples[0], batch.by_sample(outputs)[0]), count + len(batch)
-    scoring.finish()
+    scores.finish()
     if first is None:
         return None
     matrix = scores.confusion.compute().tolist() if scores.classes else None
