@@ -109,7 +109,7 @@ def test_areas_add_up_to_the_raster(made: Path) -> None:
 
 
 @pytest.mark.slow
-def test_prediction_sets_cover_the_truth(made: Path) -> None:
+def test_prediction_sets_cover_the_target(made: Path) -> None:
     with rasterio.open(made / "map.sets.tif") as source:
         names, size, inside = source.descriptions[1:], source.read(1), source.read()[1:]
         assert source.nodata == 255 and "at least 0.9" in source.tags()["prediction_sets"]
@@ -258,7 +258,7 @@ def test_what_cannot_work_is_an_error_before_any_work(
     assert not (tmp_path / "map.tif").exists() and not list(tmp_path.glob("map.run/*"))
 
 
-def test_an_interrupt_says_how_to_go_on(
+def test_an_interrupt_names_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     write_scene(tmp_path)

@@ -65,12 +65,12 @@ def run(args: argparse.Namespace) -> int:
     """Make the map and print what is in it; errors name the options of the command line."""
     began_s = time.monotonic()  # before what takes seconds to import
 
-    from atomizer_io.mapping.label_map import Wanted
+    from atomizer_io.mapping.label_map import MapRequest
     from atomizer_io.mapping.labels_to_map import map_from_labels
     from atomizer_io.prediction.options import Execution
 
     max_time_s = None if args.max_time is None else seconds(args.max_time)
-    wanted = Wanted(
+    request = MapRequest(
         rasters_of(args),
         args.labels,
         args.class_column,
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     )
     how = Execution(resume=args.resume, overwrite=args.overwrite, progress=not args.quiet, log=print)
     try:
-        made = map_from_labels(wanted, how, began_s=began_s)
+        made = map_from_labels(request, how, began_s=began_s)
     except AtomizerError as error:
         if (text := renamed(str(error))) == str(error):
             raise

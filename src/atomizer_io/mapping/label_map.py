@@ -18,7 +18,7 @@ from atomizer_io.training.conformal import PredictionSets
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MapRequest:
     """What is to be mapped, from what, and how it is tested.
 
     ``rasters`` are those of :class:`~atomizer_io.io.raster_sources.RasterInput` as plain values. ``coverage`` is what
@@ -52,7 +52,7 @@ class LabelMap:
     pixels by the size of their set, from 0 on.
     """
 
-    wanted: Wanted
+    request: MapRequest
     product: RasterProduct
     files: Mapping[str, Path]
     legend: Mapping[int, tuple[str, Colour]]  # name and colour of each class by its code

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.mapping.held_out import DIGITS, HeldOut, held_out
-from atomizer_io.mapping.label_map import LabelMap, Wanted
+from atomizer_io.mapping.label_map import LabelMap, MapRequest
 from atomizer_io.mapping.report import report
 from atomizer_io.mapping.runs import begin, inside, mark_of, opened, run_of, trained, with_options
 from atomizer_io.models.registry import load_model
@@ -48,24 +48,26 @@ STYLES = {"map.qml": "qml", "probabilities.qml": "probabilities.qml", "confidenc
 STYLES |= {"sets.qml": "sets.qml"}
 
 
-def map_from_labels(wanted: Wanted, execution: Execution = Execution(), *, began_s: float | None = None) -> LabelMap:
+def map_from_labels(
+    request: MapRequest, execution: Execution = Execution(), *, began_s: float | None = None
+) -> LabelMap:
     """Train on labels and write the map, its uncertainty and a report; an interrupted call goes on with ``resume``."""
     began_s = time.monotonic() if began_s is None else began_s
-    check(wanted, execution)
-    runs = [run_of(wanted, fold) for fold in range(wanted.folds or 1)]
+    check(request, execution)
+    runs = [run_of(request, fold) for fold in range(request.folds or 1)]
     dataset: Any = opened(runs[0])
     labels, notes, classes = inside(dataset)
     if classes is not None:
         runs = [with_options(run, classes=classes) for run in runs]
-    begin(runs, wanted, execution, mark_of(dataset))
+    begin(runs, request, execution, mark_of(dataset))
     for line in notes:
         execution.report(f"note: {line}")
-    scores = [trained(run, wanted, execution, began_s) for run in runs]
+    scores = [trained(run, request, execution, began_s) for run in runs]
     model = config.folder_of(runs[0]) / BEST
-    product = mapped(model, wanted, execution)
+    product = mapped(model, request, execution)
     again = dataclasses.replace(execution, overwrite=True, log=None)
-    tested = HeldOut.together([held_out(run, wanted.rasters, again) for run in runs])
-    made = finished(wanted, product, load_model(model).task_spec, tested, labels, described(dataset, wanted, tested))
+    tested = HeldOut.together([held_out(run, request.rasters, again) for run in runs])
+    made = finished(request, product, load_model(model).task_spec, tested, labels, described(dataset, request, tested))
     made = dataclasses.replace(
         made, scores=scores[0], notes=[*notes, *made.notes], seconds=round(time.monotonic() - began_s, 1)
     )
@@ -74,20 +76,20 @@ def map_from_labels(wanted: Wanted, execution: Execution = Execution(), *, began
     return made
 
 
-def check(wanted: Wanted, execution: Execution) -> None:
+def check(request: MapRequest, execution: Execution) -> None:
     """Refuse what cannot work before any work, and files that are there already."""
-    check_names(wanted.output, LAYERS)
-    check_coverage(wanted.coverage)
-    if wanted.folds is not None and wanted.folds < 3:
-        raise ConfigError(f"--folds is {wanted.folds}; training, validation and testing need at least 3")
-    if not wanted.rasters:
+    check_names(request.output, LAYERS)
+    check_coverage(request.coverage)
+    if request.folds is not None and request.folds < 3:
+        raise ConfigError(f"--folds is {request.folds}; training, validation and testing need at least 3")
+    if not request.rasters:
         raise ConfigError("there is no raster: name at least one (--raster)")
-    if not wanted.labels.is_file():
-        raise DataError(wanted.labels, "no such file")
-    folder = wanted.beside("run")
+    if not request.labels.is_file():
+        raise DataError(request.labels, "no such file")
+    folder = request.beside("run")
     if execution.resume:
         return
-    there = [wanted.output, *(wanted.beside(name) for name in (*OWN.values(), *STYLES.values()))]
+    there = [request.output, *(request.beside(name) for name in (*OWN.values(), *STYLES.values()))]
     there += [run / SETTINGS for run in sorted(folder.glob("fold-*"))]
     there = [path for path in there if path.exists()]
     if there and not execution.overwrite:
@@ -99,71 +101,78 @@ def check(wanted: Wanted, execution: Execution) -> None:
         )
 
 
-def mapped(model: Path, wanted: Wanted, execution: Execution) -> RasterProduct:
+def mapped(model: Path, request: MapRequest, execution: Execution) -> RasterProduct:
     """Predict the map, or take the one that an interrupted call had finished with this model."""
     task_spec = load_model(model).task_spec
-    files = files_of(wanted.output, LAYERS, task_spec)
-    if execution.resume and is_done(wanted.output) and all(path.is_file() for path in files.values()):
+    files = files_of(request.output, LAYERS, task_spec)
+    if execution.resume and is_done(request.output) and all(path.is_file() for path in files.values()):
         try:
             known = parse_json(read_text(files["areas.json"]))
             if known["model_seal"] == seal_at(model):
-                return RasterProduct(wanted.output, files, known["hectares"], known["codes"])
+                return RasterProduct(request.output, files, known["hectares"], known["codes"])
         except (OSError, ValueError, KeyError, TypeError):
             pass
         execution = dataclasses.replace(execution, overwrite=True)
-    return predict_raster(model, wanted.rasters, wanted.output, layers=LAYERS, execution=execution)
+    return predict_raster(model, request.rasters, request.output, layers=LAYERS, execution=execution)
 
 
 def finished(
-    wanted: Wanted, product: RasterProduct, task_spec: TaskSpec, tested: HeldOut, labels: Sequence[int], tested_on: str
+    request: MapRequest,
+    product: RasterProduct,
+    task_spec: TaskSpec,
+    tested: HeldOut,
+    labels: Sequence[int],
+    tested_on: str,
 ) -> LabelMap:
     """Compute what the held-out labels say of a map, and write the sets and the styles."""
     legend, names = MapClasses.of(task_spec).legend, task_spec.names
     confusion = tested.confusion()
     area = np.array([product.hectares[name] for name in names])
-    accuracy, unadjusted = estimated(wanted, confusion, area, tested, names)
+    accuracy, unadjusted = estimated(request, confusion, area, tested, names)
     rounding = 0.5 * 10.0**-DIGITS
     sets = PredictionSets.calibrated(
-        tested.probabilities, tested.target, tested.label, wanted.coverage, rounding=rounding
+        tested.probabilities, tested.target, tested.label, request.coverage, rounding=rounding
     )
     notes = []
     if not sets.informative:
         notes.append(
-            f"{sets.labels} held-out labels are too few for prediction sets of {wanted.coverage:.0%} coverage, which "
-            f"take {least_labels(wanted.coverage)}: every set has all classes. Use --folds, or more labels"
+            f"{sets.labels} held-out labels are too few for prediction sets of {request.coverage:.0%} coverage, which "
+            f"take {least_labels(request.coverage)}: every set has all classes. Use --folds, or more labels"
         )
     untested = [name for name, count in zip(names, confusion.sum(axis=0), strict=True) if not count]
     if untested:
         notes.append(f"no held-out label of class {listed(untested)}: nothing is known of how well it is found")
-    files = {**product.files, **{kind: wanted.beside(name) for kind, name in (OWN | STYLES).items()}}
-    stated = f"at least {wanted.coverage:g} of labels like the {sets.labels} held-out ones are in their set"
+    files = {**product.files, **{kind: request.beside(name) for kind, name in (OWN | STYLES).items()}}
+    stated = f"at least {request.coverage:g} of labels like the {sets.labels} held-out ones are in their set"
     sizes = write_sets(product.files["probabilities.tif"], files["sets.tif"], names, sets.members, stated)
     write_text(files["map.qml"], qgis_style.paletted(legend))
     write_text(files["probabilities.qml"], qgis_style.ramp(0.0, 1.0))
     write_text(files["confidence.qml"], qgis_style.ramp(0.0, 1.0))
     write_text(files["sets.qml"], qgis_style.sizes(len(names)))
     return LabelMap(
-        wanted, product, files, legend, labels, tested_on, confusion, accuracy, unadjusted, sets, sizes, notes=notes
+        request, product, files, legend, labels, tested_on, confusion, accuracy, unadjusted, sets, sizes, notes=notes
     )
 
 
-def described(dataset: Any, wanted: Wanted, tested: HeldOut) -> str:
+def described(dataset: Any, request: MapRequest, tested: HeldOut) -> str:
     """Return which labels the accuracy is of."""
     count = f"{len(np.unique(tested.label)):,} held-out labels"
     if dataset.split_column is not None:
         return f"{count} of the split test in column {dataset.split_column!r}"
-    if wanted.folds:
-        return f"{count} of {wanted.folds} folds, each predicted by a model trained without its fold (cross-validation)"
+    if request.folds:
+        return (
+            f"{count} of {request.folds} folds, each predicted by a model trained without its fold (cross-validation)"
+        )
     return f"{count} of one of {dataset.folds} folds of spatial blocks, on which the model was not trained"
 
 
 def estimated(
-    wanted: Wanted, confusion: NDArray[np.int64], area: NDArray[np.float64], tested: HeldOut, names: Sequence[str]
+    request: MapRequest, confusion: NDArray[np.int64], area: NDArray[np.float64], tested: HeldOut, names: Sequence[str]
 ) -> tuple[Accuracy, str | None]:
     """Return the accuracy, and why it and the areas are not adjusted (None: they are)."""
     predicted, true = tested.by_label()
     own = of_labels(confusion, predicted == true, tested.block)
-    if not wanted.random_sample:
+    if not request.random_sample:
         return own, (
             "areas are those of the map and not adjusted for its errors: that takes labels that are a random sample of "
             "the mapped area (--random-sample)"

@@ -110,8 +110,8 @@ def training(made: LabelMap) -> list[str]:
     """Return what the model was trained on, and what simple baselines get."""
     counts = zip(made.names, made.labels, strict=True)
     labels = ", ".join(f"{text(name)} {count:,}" for name, count in counts)
-    inputs = ", ".join(text(str(raster["path"])) for raster in made.wanted.rasters)
-    lines = [f"<p>Labels inside the rasters: {labels}, of {text(str(made.wanted.labels))}. Rasters: {inputs}.</p>"]
+    inputs = ", ".join(text(str(raster["path"])) for raster in made.request.rasters)
+    lines = [f"<p>Labels inside the rasters: {labels}, of {text(str(made.request.labels))}. Rasters: {inputs}.</p>"]
     baselines = ((made.scores.get("baselines") or {}).get("scores") or {}).get("test") or {}
     own = (made.scores.get("scores") or {}).get("test") or {}
     if baselines and own:

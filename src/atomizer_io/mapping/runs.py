@@ -15,7 +15,7 @@ import numpy as np
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.registry import create
 from atomizer_io.errors import ConfigError, DataError, NoSampleError, listed
-from atomizer_io.mapping.label_map import Wanted
+from atomizer_io.mapping.label_map import MapRequest
 from atomizer_io.prediction.options import Execution
 from atomizer_io.texts import parse_json, read_text, write_text
 from atomizer_io.training import config
@@ -27,27 +27,27 @@ METRICS = "metrics.json"
 MARK = "labels.txt"  # in the folder of the runs: a checksum of the labels
 
 
-def run_of(wanted: Wanted, fold: int) -> Run:
+def run_of(request: MapRequest, fold: int) -> Run:
     """Return the settings of the run that holds a fold out."""
     rasters = [
         {name: str(value) if name == "path" else value for name, value in raster.items()}
-        for raster in ({**raster, "path": Path(raster["path"]).absolute()} for raster in wanted.rasters)
+        for raster in ({**raster, "path": Path(raster["path"]).absolute()} for raster in request.rasters)
     ]
-    labels = wanted.labels.absolute()
-    options = {"labels": str(labels), "column": wanted.column, "rasters": rasters, "fold": fold}
-    options |= {"folds": wanted.folds} if wanted.folds else {}
+    labels = request.labels.absolute()
+    options = {"labels": str(labels), "column": request.column, "rasters": rasters, "fold": fold}
+    options |= {"folds": request.folds} if request.folds else {}
     document: dict[str, Any] = {
         "data": {"name": "labels", "root": str(labels.parent), "options": options},
         "model": {"preset": "atomizer_io_tiny"},
         "training": {"figures": 0, "class_weights": "sqrt"},
-        "output": str(wanted.beside("run").absolute()),
+        "output": str(request.beside("run").absolute()),
         "name": f"fold-{fold}",
     }
-    if wanted.max_time_s is not None:
-        seconds = max(1, int(wanted.max_time_s / (wanted.folds or 1)))
+    if request.max_time_s is not None:
+        seconds = max(1, int(request.max_time_s / (request.folds or 1)))
         minutes, rest = divmod(seconds, 60)
         document["training"]["max_time"] = f"{minutes // 60:02d}:{minutes % 60:02d}:{rest:02d}"
-    config.override(document, wanted.settings)
+    config.override(document, request.settings)
     return config.parse(document)
 
 
@@ -108,12 +108,12 @@ def inside(dataset: Any) -> tuple[list[int], list[str], list[str] | None]:
     return [counts[number] for number in kept], notes, values
 
 
-def begin(runs: Sequence[Run], wanted: Wanted, execution: Execution, mark: str) -> None:
+def begin(runs: Sequence[Run], request: MapRequest, execution: Execution, mark: str) -> None:
     """Note of which labels the map is, or with ``resume`` refuse to go on with others, or with other settings.
 
     Other labels are in other folds: the models were trained on some that are held out now.
     """
-    folder = wanted.beside("run")
+    folder = request.beside("run")
     if not execution.resume:
         for old in folder.glob("fold-*"):
             if (old / SETTINGS).is_file():
@@ -145,14 +145,14 @@ def mark_of(dataset: Any) -> str:
     return digest.hexdigest()
 
 
-def trained(run: Run, wanted: Wanted, execution: Execution, began_s: float) -> dict[str, Any]:
+def trained(run: Run, request: MapRequest, execution: Execution, began_s: float) -> dict[str, Any]:
     """Train a run, or finish it, unless that was done before; return its ``metrics.json``."""
     folder = config.folder_of(run)
     if execution.resume and (metrics := finished_run(folder)) is not None:
         execution.report(f"trained before: {folder}")
         return metrics
-    if wanted.folds:
-        execution.report(f"fold {run.data.options['fold'] + 1} of {wanted.folds}")
+    if request.folds:
+        execution.report(f"fold {run.data.options['fold'] + 1} of {request.folds}")
     first = run.data.options["fold"] == 0
     began = began_s if first else time.monotonic()
     resume = execution.resume and (folder / SETTINGS).exists()

@@ -21,7 +21,7 @@ NODATA = 255
 def write_sets(probabilities: Path, output: Path, names: Sequence[str], members: Members, stated: str) -> list[int]:
     """Write the sets of the map whose ``probabilities`` are in a file; return how many pixels have 0, 1, … classes.
 
-    Band 1 is the size of the set, and each class has a band that is 1 where it belongs to the set. ``stated`` says of
+    Band 1 is the size of the set, and each class has a band that is 1 where it belongs to the set. ``stated`` names
     what coverage the sets are, in the tags of the file.
     """
     import rasterio

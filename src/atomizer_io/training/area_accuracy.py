@@ -75,23 +75,23 @@ def area_adjusted(confusion: NDArray[Any], mapped: NDArray[Any]) -> Accuracy:
     n_i, weight = n.sum(axis=1), area / area.sum()
     own = n / np.where(n_i > 0, n_i, 1)[:, None]  # n_ij / n_i
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = np.where((weight > 0)[:, None], own * (1 - own) / (n_i - 1)[:, None], 0.0)
-        spread[(weight > 0) & (n_i < 2)] = NAN
+        variance = np.where((weight > 0)[:, None], own * (1 - own) / (n_i - 1)[:, None], 0.0)
+        variance[(weight > 0) & (n_i < 2)] = NAN
         p = weight[:, None] * own
         users = own.diagonal()
         share = p.sum(axis=0)
         producers = p.diagonal() / share
         total = area @ own  # N̂_.j: area of each class, in the units of the map
         diagonal = np.eye(len(n), dtype=bool)
-        off = np.where(diagonal, 0.0, area[:, None] ** 2 * spread).sum(axis=0)
-        of_producers = (area**2 * (1 - producers) ** 2 * spread.diagonal() + producers**2 * off) / total**2
-    overall = Estimate.around(float(p.trace()), float((weight**2 * spread.diagonal()).sum()))
-    of_areas = (weight[:, None] ** 2 * spread).sum(axis=0)
+        off = np.where(diagonal, 0.0, area[:, None] ** 2 * variance).sum(axis=0)
+        of_producers = (area**2 * (1 - producers) ** 2 * variance.diagonal() + producers**2 * off) / total**2
+    overall = Estimate.around(float(p.trace()), float((weight**2 * variance.diagonal()).sum()))
+    of_areas = (weight[:, None] ** 2 * variance).sum(axis=0)
     return Accuracy(
         overall,
         tuple(
-            Estimate.around(float(u), float(v)) if count else Estimate(NAN, NAN, NAN)
-            for u, v, count in zip(users, spread.diagonal(), n_i, strict=True)
+            Estimate.around(float(u), float(v)) if there else Estimate(NAN, NAN, NAN)
+            for u, v, there in zip(users, variance.diagonal(), (n_i > 0) & (weight > 0), strict=True)
         ),
         tuple(Estimate.around(float(value), float(v)) for value, v in zip(producers, of_producers, strict=True)),
         tuple(Estimate.around(float(value), float(v)) for value, v in zip(share, of_areas, strict=True)),
