@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -31,6 +30,7 @@ WEST, NORTH = 600000.0, 5000000.0
 HEIGHT, WIDTH = 130, 120
 NAMES = ("<b>wood</b>", "field & meadow", "water")
 QUICK = ("training.max_steps=60", "training.validate_every=100", "training.accelerator=cpu", "data.workers=0")
+SHORT = ("training.max_steps=2", "training.baselines=false")
 RASTER = "s2 <i>.tif"
 
 
@@ -60,7 +60,7 @@ def command(folder: Path, labels: str = "labels.gpkg", *more: str) -> int:
     rasters = ["--raster", str(folder / RASTER), "--sensor", "sentinel2", "--bands", ",".join(BANDS)]
     rasters += ["--raster", str(folder / "s1.tif"), "--sensor", "sentinel1", "--bands", "VV,VH"]
     named = ["--labels", str(folder / labels), "-o", str(folder / "map.tif")]
-    return main(["map", *rasters, *named, "--quiet", *more, *QUICK])
+    return main(["map", *rasters, *named, "--quiet", *QUICK, *more])
 
 
 @pytest.fixture(scope="module")
@@ -165,33 +165,34 @@ def test_the_report_is_one_page_in_which_no_name_is_markup(made: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_map_goes_on_and_is_the_same(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    folder = Path(shutil.copytree(made, tmp_path / "again"))
-    before = {path.name: path.read_bytes() for path in folder.glob("map*.*") if path.is_file()}
-    weights = folder / "map.run/fold-0/best/model.safetensors"
+def test_an_interrupted_map_goes_on_and_is_the_same(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    write_scene(tmp_path)
+    xy, classes = points(100)
+    write_points(tmp_path / "labels.gpkg", [NAMES[number] for number in classes], xy)
+    assert command(tmp_path, "labels.gpkg", *SHORT, "--random-sample") == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("map*.*") if path.is_file()}
+    weights = tmp_path / "map.run/fold-0/best/model.safetensors"
     trained = weights.stat().st_mtime_ns
-    for path in folder.glob("map*.*"):
-        if path.is_file():
-            path.unlink()
+    for name in before:
+        (tmp_path / name).unlink()
     capsys.readouterr()
-    assert command(folder, "labels.gpkg", "--class-column", "cover", "--random-sample") == 2
+    assert command(tmp_path, "labels.gpkg", *SHORT, "--random-sample") == 2
     assert "has an unfinished map: --resume continues it, --overwrite starts again" in capsys.readouterr().err
-    assert command(folder, "labels.gpkg", "--class-column", "cover", "--random-sample", "--resume") == 0
+    assert command(tmp_path, "labels.gpkg", *SHORT, "--random-sample", "--resume") == 0
     assert weights.stat().st_mtime_ns == trained
     for name in ("map.tif", "map.sets.tif", "map.accuracy.json", "map.qml"):
-        assert (folder / name).read_bytes() == before[name], name
-    map_made = (folder / "map.tif").stat().st_mtime_ns
-    assert command(folder, "labels.gpkg", "--class-column", "cover", "--resume") == 0  # of the finished map
-    assert (folder / "map.tif").stat().st_mtime_ns == map_made
-    out = capsys.readouterr().out
-    assert "areas are those of the map and not adjusted" in out
-    assert not json.loads((folder / "map.accuracy.json").read_text())["area_adjusted"]
-    xy, classes = points(300, seed=3)
-    write_points(folder / "labels.gpkg", [NAMES[number] for number in classes], xy)
-    assert command(folder, "labels.gpkg", "--class-column", "cover", "--resume") == 2
-    assert "cannot continue with other labels, rasters or settings than it was begun with" in capsys.readouterr().err
-    assert command(folder, "labels.gpkg", "--class-column", "cover") == 2
+        assert (tmp_path / name).read_bytes() == before[name], name
+    made = (tmp_path / "map.tif").stat().st_mtime_ns
+    assert command(tmp_path, "labels.gpkg", *SHORT, "--resume") == 0  # of the finished map
+    assert (tmp_path / "map.tif").stat().st_mtime_ns == made
+    assert "areas are those of the map and not adjusted" in capsys.readouterr().out
+    assert not json.loads((tmp_path / "map.accuracy.json").read_text())["area_adjusted"]
+    assert command(tmp_path, "labels.gpkg", *SHORT) == 2
     assert "map.tif exists: --overwrite replaces it" in capsys.readouterr().err
+    xy, classes = points(100, seed=3)
+    write_points(tmp_path / "labels.gpkg", [NAMES[number] for number in classes], xy)
+    assert command(tmp_path, "labels.gpkg", *SHORT, "--resume") == 2
+    assert "cannot continue with other labels, rasters or settings than it was begun with" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -203,8 +204,8 @@ def test_cross_validation_holds_every_label_out_once(tmp_path: Path, capsys: pyt
     shapes.append(shapely.box(WEST + 9e4, NORTH, WEST + 9e4 + 30, NORTH + 30))
     codes = [*((11, 40, 300)[number] for number in classes), 77]
     write_vector(tmp_path / "labels.geojson", moved(shapes, 32632, 4326), {"code": codes}, 4326)
-    steps = ("training.max_steps=2", "data.options.block_m=200")
-    assert command(tmp_path, "labels.geojson", "--folds", "3", "--coverage", "0.8", *steps) == 0
+    options = ("--folds", "3", "--coverage", "0.8", "data.options.block_m=200")
+    assert command(tmp_path, "labels.geojson", *SHORT, *options) == 0
     report = json.loads((tmp_path / "map.accuracy.json").read_text())
     assert report["classes"] == {"11": 11, "40": 40, "300": 300}
     counts = np.array(report["confusion"]["counts"])
