@@ -135,6 +135,7 @@ def write_everything(folder: Path, work: Path) -> None:
     """Write results of several items at small, two at smoke, and what was looked at."""
     models = ("ResNet", "ViT", "UNet", "Perceiver-IO", "RAMEN", "UniverSat", "Atomizer-IO")
     table3 = [column for column in item("table3").paper["ResNet"] if column.startswith("S1F")]
+    table3 += [column.replace("S1F", "MARIDA") for column in table3]
     small = ("Sen1Floods11 chip", "Rondônia", "BioMassters chip")
     write_item(folder, "table2", "small", {f"seed {n}": scores(models, small, n) for n in range(3)})
     write_item(folder, "table3", "small", {f"seed {n}": scores(models, table3, n) for n in range(3)})

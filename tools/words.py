@@ -39,7 +39,7 @@ CLEAN: tuple[str, ...] = (
     "src/atomizer_io/io",
     *(
         f"src/atomizer_lab/{room}"
-        for room in ("baselines", "bench", "commands", "demo", "lidar", "paper", "report", "small_data", "synthetic")
+        for room in ("baselines", "bench", "commands", "demo", "lidar", "paper", "report", "synthetic")
     ),
     "src/atomizer_lab/matrix.py",
     "tests/cli",

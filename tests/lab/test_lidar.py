@@ -1,4 +1,4 @@
-"""The experiment on LiDAR tiles: disturbances do what they say, the forest reads what it should, a small run ends."""
+"""The experiment on point clouds: folds hold out what they should, a forest and a small run end with scores."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 laspy = pytest.importorskip("laspy")
 
-from atomizer_io.datasets.registry import create  # noqa: E402
 from atomizer_io.errors import DataError  # noqa: E402
-from atomizer_io.io.point_clouds import read_point_cloud  # noqa: E402
 from atomizer_lab.lidar import tiles  # noqa: E402
-from atomizer_lab.lidar.lidar import DENSITIES, OPTIONS, PLAIN, Thinned, changed, forest, network, staged_tests  # noqa: E402
+from atomizer_lab.lidar.lidar import changed, find_network, network, tabular  # noqa: E402
 from atomizer_lab.lidar.lidar import test_of as opened  # noqa: E402
+from atomizer_lab.lidar.tiles import FILTER_TEST, LIDAR_HD, SETS  # noqa: E402
+from scenes import data_folder  # noqa: E402
 
 
 def write_tile(path: Path, seed: int, points: int = 1500) -> None:
@@ -36,94 +36,88 @@ def write_tile(path: Path, seed: int, points: int = 1500) -> None:
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> Path:
-    for number, names in enumerate(tiles.SPLITS.values()):
-        for place, name in enumerate(names):
-            write_tile(tmp_path / "lidar-hd" / "tiles" / tiles.NAME.format(name), 10 * number + place)
-    return tiles.stage(tmp_path / "lidar-hd" / "tiles", tmp_path / "staged")
+def data(tmp_path: Path) -> Path:
+    """The folder of all data, with the six tiles and the point clouds of other places."""
+    for number, name in enumerate((*(tiles.TILE.format(name) for name in tiles.TILES), *tiles.OTHERS.values())):
+        write_tile(tmp_path / "data" / "lidar-hd" / name, number)
+    return tmp_path / "data"
 
 
-def of(plain: Path, name: str) -> tuple[object, object]:
-    """The test tile as it was, and disturbed."""
-    (before,) = (plain / "test").glob("*.laz")
-    (after,) = (tiles.disturbed(plain, plain.parent, name) / "test").glob("*.laz")
-    return laspy.read(before), laspy.read(after)
+@pytest.mark.parametrize("points", SETS.values(), ids=list(SETS))
+def test_each_place_tests_once_and_trains_elsewhere(points: tiles.PointSet) -> None:
+    tests = [name for fold in points.folds for name in fold["test"]]
+    every = {name for fold in points.folds for names in fold.values() for name in names}
+    assert len(tests) == len(set(tests)) and set(tests) == every
+    for fold in points.folds:
+        assert {name for names in fold.values() for name in names} == every
+        assert len(every) == sum(map(len, fold.values())) and min(map(len, fold.values())) > 0
+        if points is FILTER_TEST:  # whole sites
+            assert not {name[4] for name in fold["test"]} & {name[4] for name in (*fold["train"], *fold["val"])}
 
 
-def test_disturbances_do_what_they_say(plain: Path) -> None:
-    before, after = of(plain, "stray point 2 m below")
-    assert len(after) == len(before) + 1 and before.z.min() - after.z.min() == pytest.approx(2.0, abs=0.3)
-    assert after.classification[-1] == 1 and np.array_equal(after.z[:-1], before.z)
-    before, after = of(plain, "slope 30 %")
-    rise = np.array(after.z) - np.array(before.z)
-    along = (np.array(before.x) - before.x.min() + np.array(before.y) - before.y.min()) / np.sqrt(2)
-    np.testing.assert_allclose(rise, 0.3 * along, atol=0.011)
-    before, after = of(plain, "intensity ÷ 8")
-    assert np.array_equal(after.intensity, np.array(before.intensity) // 8)
-    before, after = of(plain, "density 1/10")
-    assert len(after) == 150 and set(np.array(after.z)) <= set(np.array(before.z))
-    _, after = of(plain, "another day")
-    (path,) = (tiles.disturbed(plain, plain.parent, "another day") / "test").glob("*.laz")
-    date = read_point_cloud(path).date
-    assert date is not None and 2021 <= date.year <= 2022
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    for points in SETS.values():
+        with pytest.raises(DataError, match="no such file: a point cloud of this experiment"):
+            points.stage(0, tmp_path, tmp_path / "work")
 
 
-def test_missing_tiles_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="one of the six LiDAR HD tiles"):
-        tiles.stage(tmp_path, tmp_path / "work")
-
-
-def test_labels_follow_the_codes(plain: Path) -> None:
-    assert tiles.class_names() == ["ground", "vegetation", "building", "other"]
-    (path,) = (plain / "test").glob("*.laz")
+def test_labels_follow_the_codes(data: Path, tmp_path: Path) -> None:
+    assert LIDAR_HD.class_names == ["ground", "vegetation", "building", "other"]
+    path = data / "lidar-hd" / LIDAR_HD.folds[0]["test"][0]
     points = laspy.read(path)
     codes = np.array([2, 3, 4, 5, 6, 1, 64, 65, 7])
     points.classification[: len(codes)] = codes
     points.write(path)
-    data = opened({"data": {"options": OPTIONS}}, plain)
-    assert list(data.info.classes) == tiles.class_names()
+    root, tests = LIDAR_HD.stage(0, data, tmp_path / "work")
+    assert list(tests) == ["LiDAR HD", *tiles.OTHERS] and tests["LiDAR HD"] == root
+    dataset = opened("lidar-hd", root)
+    assert list(dataset.info.classes) == LIDAR_HD.class_names
     counts = np.zeros(5, dtype=int)
     for code in points.classification:
         counts[{2: 0, 3: 1, 4: 1, 5: 1, 6: 2, 1: 3, 64: 3}.get(int(code), -1)] += 1
-    targets = np.concatenate([sample.target.numpy() for sample in data])
+    targets = np.concatenate([sample.target.numpy() for sample in dataset])
     assert [int((targets == label).sum()) for label in (0, 1, 2, 3, -1)] == counts.tolist()
 
 
-def test_thinned_samples_have_every_density(plain: Path) -> None:
-    data = create("las-folder", plain, "train", **OPTIONS)
-    samples = Thinned(data)
-    assert len(samples) == len(data) * len(DENSITIES)
-    counts = [samples[index].atoms.num_atoms / data[0].atoms.num_atoms for index in range(len(DENSITIES))]
-    assert counts == pytest.approx(DENSITIES, abs=0.05)
-    assert all(len(samples[index].target) == samples[index].atoms.num_atoms for index in range(len(DENSITIES)))
-
-
-def test_the_forest_separates_houses_from_trees_on_a_slope(plain: Path) -> None:
+def test_baselines_separate_houses_from_trees(data: Path, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    tests = {PLAIN: plain, "slope": tiles.disturbed(plain, plain.parent, "slope 30 %")}
-    scores = forest(plain, tests)["scores"]
-    assert min(score["miou"] for score in scores.values()) > 0.9
-    assert scores[PLAIN]["positions"] == 1500
+    scores = tabular("lidar-hd", 2, str(data), str(tmp_path / "work"), str(tmp_path))["scores"]
+    forest = scores["random forest"]
+    assert {"random forest", "gradient boosting", "constant"} < set(scores)
+    assert list(forest) == ["LiDAR HD", *tiles.OTHERS] and forest["LiDAR HD"]["positions"] == 1500
+    assert min(score["miou"] for score in forest.values()) > 0.9 > 0.5 > scores["constant"]["LiDAR HD"]["miou"]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_small_run_ends_with_scores_of_every_point(plain: Path, tmp_path: Path) -> None:
+def test_a_small_run_ends_with_scores_of_every_point(data: Path, tmp_path: Path) -> None:
     pytest.importorskip("lightning")
-    small = {
-        "model.settings.max_points": 400,
-        "training.queries": 200,
-        "training.repeat": 1,
-        "data.options.cache": False,
-    }
-    folders = {"data": str(tmp_path), "work": str(tmp_path / "work"), "results": str(tmp_path)}
-    result = network(small, steps=2, seed=0, tests=[PLAIN], **folders)
-    assert result["scores"][PLAIN]["positions"] == 1500 and result["steps"] == 2
+    small = {"model.settings.max_points": 400, "training.queries": 200, "training.repeat": 1}
+    small |= {"data.options.cache": False}
+    folders = {"data": str(data), "work": str(tmp_path / "work"), "results": str(tmp_path)}
+    run = {"key": "lidar-hd", "fold": 0, "changes": small, "steps": 2, "seed": 0}
+    assert find_network(**run, **folders) is None
+    result = network(**run, **folders)
+    assert result["scores"]["LiDAR HD"]["positions"] == 1500 and result["steps"] == 2
+    again = find_network(**run, **folders)
+    assert again is not None and again[0].run.training.learning_rate == result["learning_rate"]
 
 
-def test_tests_are_staged_once(plain: Path, tmp_path: Path) -> None:
-    for _ in range(2):
-        result, tests = staged_tests(tmp_path, tmp_path / "work", [PLAIN, "slope 5 %"])
-        assert tests[PLAIN] == result and len(list((tests["slope 5 %"] / "test").glob("*.laz"))) == 1
+def test_lzf_is_unpacked() -> None:
+    """Runs of new bytes, references that reach into what they write, and long ones."""
+    assert tiles.unpacked(b"\x02abc" + b"\x20\x02" + b"\xe0\x03\x00", 3 + 3 + 12) == b"abcabc" + b"c" * 12
+    with pytest.raises(ValueError, match="3 bytes where 4 were packed"):
+        tiles.unpacked(b"\x02abc", 4)
+
+
+@pytest.mark.realdata
+def test_the_filter_test_has_the_points_that_were_published(tmp_path: Path) -> None:
+    root, _ = FILTER_TEST.stage(0, data_folder("isprs-filtertest").parent, tmp_path)
+    paths = [path for split in ("train", "val", "test") for path in (root / split).iterdir()]
+    published = (38_010, 52_119, 32_706, 28_862, 42_470, 17_845, 34_378, 8_608, 35_060, 15_645)
+    counts = {f"samp{name}": count for name, count in zip(tiles.SAMPLES, published, strict=True)}
+    assert {path.stem: len(laspy.read(path)) for path in paths} == counts
+    sample = opened("isprs-filtertest", root)[0]
+    assert FILTER_TEST.class_names == ["ground", "object"] and set(sample.target.tolist()) <= {-1, 0, 1}
 
 
 def test_settings_are_changed_in_a_copy() -> None:

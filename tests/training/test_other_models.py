@@ -110,14 +110,15 @@ def test_baselines_train_on_scenes_regression_and_classes_of_series(
 ) -> None:
     """Maps of one date are above; the configurations (κ, m) of the file are left out by all of them."""
     monkeypatch.chdir(tmp_path)
-    families = {"eurosat": "{}", "biomassters": series, "xview2": series}
+    families = {"eurosat": "{}", "biomassters": series, "pastis-r": series}
+    of_series = {"biomassters": ", dates: 2", "pastis-r": ", dates: 2, sensor: sentinel2_l2a"}
     for like, settings in families.items():
-        data = f"data.options={{like: {like}, size: 16, length: 4{', dates: 2' if like == 'biomassters' else ''}}}"
+        data = f"data.options={{like: {like}, size: 16, length: 4{of_series.get(like, '')}}}"
         few = ["training.max_steps=2", "training.batch_size=2", "training.queries=100"]
         words = [f"model.preset={preset}", f"model.settings={settings}", *SMALL, data, *few, f"name={like}"]
         assert main(["train", str(CONFIG), *words, "--quiet"]) == 0
         scores = json.loads(Path(f"runs/{like}/metrics.json").read_text())["scores"]["test"]
-        metric = {"eurosat": "macro_f1", "biomassters": "rmse", "xview2": "miou"}[like]
+        metric = {"eurosat": "macro_f1", "biomassters": "rmse", "pastis-r": "miou"}[like]
         assert np.isfinite(scores[metric]) and aio.load_model(f"runs/{like}/best").preset == preset
 
 

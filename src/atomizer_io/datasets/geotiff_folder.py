@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
 from atomizer_io.data.inputs import option
 from atomizer_io.data.sample import Sample
 from atomizer_io.data.sensors import Sensor
@@ -20,8 +21,16 @@ from atomizer_io.datasets.dataset import Dataset, Info, Labels, meta_of, require
 from atomizer_io.errors import DataError, listed
 from atomizer_io.io.dates import as_day, compiled, date_by_pattern, date_in, date_of_file
 from atomizer_io.io.raster_bands import Bands, sidecar
-from atomizer_io.io.raster_folders import ImageFolders, assigned, by_stem, doubles, matching, without_suffix
-from atomizer_io.io.rasters import Raster, offset_m, read_raster
+from atomizer_io.io.raster_folders import (
+    ImageFolders,
+    assigned,
+    band_by_band,
+    by_stem,
+    doubles,
+    matching,
+    without_suffix,
+)
+from atomizer_io.io.rasters import Raster, offset_m, read_raster, stacked
 from atomizer_io.io.tables import lines, lists_in, rows
 
 
@@ -45,8 +54,9 @@ class GeoTiffFolder(Dataset):
     takes VRT files, mosaics of other files, as images and masks.
 
     Files that lie otherwise are found by patterns: ``image_files="{label}/{name}.jpg"`` (or one by name, as for
-    ``sensor``), ``mask_files="labels/{name}.png"``, of which the first band counts. ``splits`` has patterns of the
-    names of samples by split (``{"test": ["paris", "S2_*_16PCC_*"]}``).
+    ``sensor``; ``{band}`` for a file for each of ``bands``), ``mask_files="labels/{name}.png"``, of which the first
+    band counts. ``splits`` has patterns of the names of samples by split (``{"test": ["paris", "S2_*_16PCC_*"]}``),
+    ``dates`` the date of an image by its name, or by folder and name (``{"s2/paris": "2018-03-28"}``).
     """
 
     sensor: str | Sensor | Mapping[str, str | Sensor] | None = None
@@ -65,6 +75,7 @@ class GeoTiffFolder(Dataset):
     image_files: str | Mapping[str, str] | None = None
     mask_files: str | None = None
     splits: Mapping[str, Sequence[str]] | None = None
+    dates: Mapping[str, Any] | None = None
     allow_vrt: bool = False
 
     free_splits = True
@@ -107,7 +118,10 @@ class GeoTiffFolder(Dataset):
         apart = self.image_files is None and any(path.is_dir() for path in own.glob(f"{self.image_folder}*"))
         self.base = own if apart else self.root
         patterns = {self.image_folder: self.image_files} if isinstance(self.image_files, str) else self.image_files
-        options = (self.sensor, self.bands, self.gsd_m, self.crs, self.allow_vrt, patterns)
+        sensor, bands = self.sensor, self.bands
+        if patterns is not None and any("{band}" in pattern for pattern in patterns.values()):
+            patterns, sensor, bands = band_by_band(patterns, sensor, bands)
+        options = (sensor, bands, self.gsd_m, self.crs, self.allow_vrt, patterns)
         self.sources = ImageFolders(self.root, self.base, self.image_folder, *options)
         self.folders = self.sources.used()
         apart = self.split != "all" and any(self.root.glob(f"*/{self.image_folder}*"))
@@ -125,7 +139,8 @@ class GeoTiffFolder(Dataset):
         self.masks = {name: [path] for name, (path, _) in targets.items()}
         if self.mask_files is None:
             self.masks = assigned(by_stem(self.base / self.mask_folder, self.allow_vrt), stems)
-        self.dates = {row["image"]: row["date"] for row in self.table("dates.csv", "date")}
+        dated = {row["image"]: row["date"] for row in self.table("dates.csv", "date")}
+        self.dated = {**dated, **{name: str(date) for name, date in (self.dates or {}).items()}}
         self.labels = {stem: label for images in listings.values() for stem, (_, label) in images.items() if label}
         self.tabled = self.task == "classification" and not self.labels  # else folders are named after the classes
         if self.tabled:
@@ -213,11 +228,17 @@ class GeoTiffFolder(Dataset):
         paths = self.rasters_of(item)
         rasters = {name: self.raster(path, name) for name, path in paths.items()}
         frame = next(iter(rasters.values()))
-        atoms = AtomSet()
+        groups: dict[Any, list[tuple[Raster, tuple[Channel, ...]]]] = {}  # bands in files of their own, by their pixels
         for name, raster in rasters.items():
             day = self.date(raster.path, item, name)
             known = self.sources.bands_of(raster.path, name) if sidecar(raster.path) else self.described[name]
-            atoms += raster.atoms(known.channels_of(raster), day, center_m=offset_m(frame, raster))
+            whole = name.partition("/")[0] if raster.mask is None else name
+            key = (whole, day, raster.grid.shape, raster.transform)
+            groups.setdefault(key, []).append((raster, known.channels_of(raster)))
+        atoms = AtomSet()
+        for (_, day, *_), group in groups.items():
+            raster, channels = stacked([raster for raster, _ in group]), [c for _, own in group for c in own]
+            atoms += raster.atoms(channels, day, center_m=offset_m(frame, raster))
         if self.task == "classification":
             return Sample.of_scene(atoms, self.label(item), meta_of(item, frame))
         mask = self.read_mask(item, frame)
@@ -275,7 +296,7 @@ class GeoTiffFolder(Dataset):
 
     def date(self, path: Path, item: str, name: str) -> datetime.date | None:
         """Return the date of an image: from ``dates.csv``, the yaml beside it, its name, its tag, or its folder."""
-        text = self.dates.get(f"{path.parent.name}/{item}") or self.dates.get(item)
+        text = self.dated.get(f"{path.parent.name}/{item}") or self.dated.get(item)
         if text:
             if (day := as_day(text)) is None:
                 raise DataError(self.csv("dates.csv"), f"{item} has date {text!r}; write 2021-07-04 or 20210704")

@@ -41,6 +41,7 @@ DATASETS: dict[str, str] = {
     "labels": "labels.Labelled",
     "otb-patches": "otb_patches.OtbPatches",
     "presto-series": "presto_series.PrestoSeries",
+    "series-folder": "series_folder.SeriesFolder",
 }
 ALIASES = {
     "hls-burn-scars": "burnscars",

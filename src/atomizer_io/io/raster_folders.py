@@ -183,6 +183,25 @@ def without_suffix(name: str) -> str:
     return unicodedata.normalize("NFC", SUFFIX.sub("", name.strip()))
 
 
+def band_by_band(
+    patterns: Mapping[str, str], sensor: OneOrEach, bands: Any
+) -> tuple[dict[str, str], dict[str, str | Sensor], dict[str, Any]]:
+    """Return patterns, sensors and bands by name, with an entry ``NAME/BAND`` for each file of one with ``{band}``."""
+    files: dict[str, str] = {}
+    sensors: dict[str, str | Sensor] = {}
+    names: dict[str, Any] = {}
+    for name, pattern in patterns.items():
+        kind, own = option(sensor, name), option(bands, name)
+        if "{band}" in pattern and own is None:
+            raise ConfigError(f"{pattern!r} is a file for each band: pass bands={{{name!r}: [...]}}")
+        for band in own if "{band}" in pattern else ("",):
+            entry = f"{name}/{band}" if band else name
+            files[entry] = pattern.replace("{band}", band)
+            sensors |= {} if kind is None else {entry: kind}
+            names |= {} if own is None else {entry: [band] if band else own}
+    return files, sensors, names
+
+
 def matching(root: Path, pattern: str) -> dict[str, tuple[Path, str | None]]:
     """Return the files below ``root`` that fit a pattern, with their label, by the name of the sample.
 

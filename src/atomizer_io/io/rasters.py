@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,21 @@ def _note_large(path: Path, count: int) -> None:
         many = "1 value" if count == 1 else f"{count:,} values"
         text = f"{path.name}: {many} beyond ±{LARGEST:.2g} in the first window that has any; such values are absent"
         warnings.warn(text, stacklevel=3)
+
+
+def stacked(rasters: Sequence[Raster]) -> Raster:
+    """Return the bands of rasters on the same pixels, none of which has a mask, as one."""
+    first, *more = rasters
+    return (
+        replace(
+            first,
+            values=np.concatenate([raster.values for raster in rasters]),
+            nodata=tuple(value for raster in rasters for value in raster.nodata),
+            descriptions=tuple(text for raster in rasters for text in raster.descriptions),
+        )
+        if more
+        else first
+    )
 
 
 def read_raster(

@@ -8,7 +8,6 @@ stopped.
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,39 +23,12 @@ SCALES = ("paper", "small", "smoke")
 DATA = "ATOMIZER_DATA"  # variable that names the folder of all data
 WORK, CONFIGS = Path("runs"), Path("configs")  # folders that are used where none are named
 
-SMALL_TASKS = (
-    *("sen1floods11", "s2-patches", "rondonia", "biomassters", "enmap", "terramind-433D", "presto-series"),
-    *("sen1floods11-channels", "rondonia-dates"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer reproduce``."""
     items = parser.add_subparsers(dest="item", required=True, metavar="ITEM")
     for name, (_, shows) in ITEMS.items():
         add_item(items.add_parser(name, help=shows, description=f"{name}: {shows}."))
-    small = items.add_parser("small-data", help="seven small tasks with one recipe, beside a forest and a regression")
-    add_data(small)
-    small.add_argument("--output", type=Path, default=Path("results/small-data.json"), help="(default: %(default)s)")
-    small.add_argument(
-        "--work", type=Path, default=Path("runs/small-data"), help="folder of data and runs (default: %(default)s)"
-    )
-    small.add_argument(
-        "--minutes", type=float, default=8.0, help="how long each run trains at most (default: %(default)s)"
-    )
-    small.add_argument("--steps", type=int, help="train each run for so many steps instead")
-    small.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")
-    small.add_argument("--jobs", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")
-    small.add_argument("--only", nargs="+", choices=SMALL_TASKS, metavar="TASK", help=f"of {', '.join(SMALL_TASKS)}")
-    small.add_argument(
-        "--set",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="settings of all networks that differ from the recipe, such as model.settings.observation_mlp=false; "
-        "name another --output for them",
-    )
-    small.set_defaults(reproduce=run_small_data)
 
 
 def add_item(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +40,12 @@ def add_item(parser: argparse.ArgumentParser) -> None:
         help="paper: hours to weeks of a GPU; small: minutes to three hours of two CPU cores; smoke: seconds (default: "
         "%(default)s)",
     )
-    add_data(parser)
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=usual_data(),
+        help=f"folder with a folder for each dataset (default: ${DATA}, or data)",
+    )
     parser.add_argument("--work", type=Path, default=WORK, help="folder of runs (default: %(default)s)")
     parser.add_argument(
         "--configs", type=Path, default=CONFIGS, help="folder of the paper's settings (default: %(default)s)"
@@ -86,19 +63,9 @@ def add_item(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--flops", type=float, default=4e13, help="FLOPs a second of a GPU, for its hours (default: %(default)g)"
     )
+    parser.add_argument("--only", default="", metavar="TEXT", help="run only the runs with this text in their name")
     parser.add_argument("--cell", type=int, metavar="N", help="run only the run of this number, with all threads")
     parser.add_argument("--table", action="store_true", help="print the table of what is there, and stop")
-    parser.set_defaults(reproduce=run_item)
-
-
-def add_data(parser: argparse.ArgumentParser) -> None:
-    """The argument that names the folder of all data."""
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=usual_data(),
-        help=f"folder with a folder for each dataset (default: ${DATA}, or data)",
-    )
 
 
 def usual_data() -> Path:
@@ -107,11 +74,6 @@ def usual_data() -> Path:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the experiment that was named."""
-    return int(args.reproduce(args))
-
-
-def run_item(args: argparse.Namespace) -> int:
     """Run an item of the paper, one of its runs, or list these, and print the table."""
     from atomizer_lab.paper.item import Where
     from atomizer_lab.paper.looks import write_looks
@@ -129,7 +91,7 @@ def run_item(args: argparse.Namespace) -> int:
     elif args.cell is not None:
         print(chosen.run_cell(args.scale, where, output, args.cell, seeds=args.seeds))
     else:
-        print(chosen.run(args.scale, where, output, seeds=args.seeds, jobs=args.jobs))
+        print(chosen.run(args.scale, where, output, seeds=args.seeds, jobs=args.jobs, only=args.only))
         print(f"written: {output}", flush=True)
         for line in write_looks(chosen, args.scale, where, output, args.seeds):
             print(line)
@@ -164,14 +126,3 @@ def given_options(args: argparse.Namespace) -> str:
 def figure(hours: float) -> str:
     """Return hours with two digits that count, or in whole hours."""
     return f"{hours:.2g}" if hours < 100 else f"{hours:,.0f}"
-
-
-def run_small_data(args: argparse.Namespace) -> int:
-    """Train and score all tasks, and print the table."""
-    from atomizer_lab.small_data.small_data import small_data, table
-
-    limit = {"max_time": str(datetime.timedelta(seconds=round(60 * args.minutes)))}
-    how = limit if args.steps is None else {"max_steps": args.steps}
-    options = {"seeds": args.seeds, "jobs": args.jobs, "only": args.only or SMALL_TASKS, "changes": args.set}
-    print(table(small_data(args.data, args.output, args.work, training=how, **options)))
-    return 0

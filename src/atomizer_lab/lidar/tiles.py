@@ -1,174 +1,162 @@
-"""The six tiles of LiDAR HD, dealt out to train, val and test, and disturbed copies of the test tile."""
+"""Point clouds in folds: six tiles of LiDAR HD, and the ISPRS filter test, of which whole sites are held out."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from atomizer_io.errors import DataError
+from atomizer_lab.paper.trainings import alone
 
-NAME = "test_data_{}_LA93_IGN69.laz"
-SPLITS = {
-    "train": ("77050_627755", "77055_627755", "77055_627760", "77060_627760"),
-    "val": ("77050_627760",),
-    "test": ("77060_627755",),
-}
+Fold = Mapping[str, tuple[str, ...]]  # names of files by split
+TILE = "tiles/test_data_{}_LA93_IGN69.laz"
+TILES = ("77050_627755", "77050_627760", "77055_627755", "77055_627760", "77060_627755", "77060_627760")
 OTHERS = {
     "hills, 5 points a m²": "las_with_several_extra_byte_bloc.laz",
     "another town, 0.3 points a m²": "test_semis_2021_0382_6565_LA93_IGN69.laz",
 }
-PHOTOGRAPHED = "77055_627760"  # the tile with an orthophoto
-CLASSES = {2: "ground", 3: "vegetation", 4: "vegetation", 5: "vegetation", 6: "building"}
-OTHER = "other"
-IGNORED = (0, 7, 18, 65, 66)  # never classified, or noise
-DAY_S = 86_400.0
-
-Points = Any  # laspy's records
-Disturbance = Callable[[Any, np.random.Generator], Any]
+SAMPLES = ("11", "12", "22", "31", "42", "51", "53", "54", "61", "71")  # the first digit is the site
 
 
-def stage(tiles: Path, folder: Path) -> Path:
-    """Copy the tiles to ``folder/plain/{train,val,test}``, a folder of LAZ files; return ``folder/plain``."""
-    for split, names in SPLITS.items():
+@dataclass(frozen=True, slots=True)
+class PointSet:
+    """Point clouds in a folder of all data: options of ``las-folder``, the files of each fold, and of other places.
+
+    ``changes`` is what the set changes of the recipe.
+    """
+
+    title: str
+    folder: str
+    options: Mapping[str, Any] = field(hash=False)
+    folds: tuple[Fold, ...] = field(hash=False)
+    others: Mapping[str, str] = field(default_factory=dict, hash=False)
+    changes: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes in the order of their numbers."""
+        names = dict.fromkeys(self.options["classes"].values())
+        return [*names, *([self.options["other"]] if "other" in self.options else [])]
+
+    def stage(self, fold: int, data: Path, work: Path) -> tuple[Path, dict[str, Path]]:
+        """Return the folder of a fold, and that of each test by its title: of the fold itself, and of other places."""
+        place = work / "data" / self.folder
+        with alone(place):
+            source = data / self.folder
+            if self is FILTER_TEST:
+                source = converted(source, place)
+            own = linked(source, place / f"fold-{fold}", self.folds[fold])
+            others = {
+                title: linked(source, place / f"other-{number}", {"test": (name,)})
+                for number, (title, name) in enumerate(self.others.items())
+            }
+        return own, {self.title: own, **others}
+
+
+def rotated(groups: tuple[tuple[str, ...], ...]) -> tuple[Fold, ...]:
+    """Return folds in which each group of files tests once, the one after it validates, and all others train."""
+    folds = []
+    for number, test in enumerate(groups):
+        val = groups[(number + 1) % len(groups)]
+        folds.append({"train": tuple(n for g in groups for n in g if n not in (*test, *val)), "val": val, "test": test})
+    return tuple(folds)
+
+
+def linked(source: Path, folder: Path, splits: Fold) -> Path:
+    """Link files to ``folder/SPLIT``, as ``las-folder`` reads them; return the folder."""
+    for split, names in splits.items():
+        (folder / split).mkdir(parents=True, exist_ok=True)
         for name in names:
-            source, target = tiles / NAME.format(name), folder / "plain" / split / NAME.format(name)
-            if not source.is_file():
-                raise DataError(source, "no such file: one of the six LiDAR HD tiles of this experiment")
+            if not (source / name).is_file():
+                raise DataError(source / name, "no such file: a point cloud of this experiment")
+            target = folder / split / Path(name).name
             if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                part = target.with_suffix(".part")
-                shutil.copyfile(source, part)
-                part.rename(target)
-    return folder / "plain"
+                target.symlink_to((source / name).resolve())
+    return folder
 
 
-def stage_others(tiles: Path, folder: Path) -> dict[str, Path]:
-    """Copy point clouds of other regions to ``folder/NAME/test``; return the folders by name."""
-    folders = {}
-    for name, file in OTHERS.items():
-        source, place = tiles.parent / file, folder / plain_name(name)
-        if not source.is_file():
-            raise DataError(source, "no such file: a point cloud of this experiment")
-        (place / "test").mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, place / "test" / file)
-        folders[name] = place
-    return folders
-
-
-def plain_name(name: str) -> str:
-    """Return a name that can be that of a folder."""
-    return "".join(letter if letter.isalnum() else "-" for letter in name)
-
-
-def stage_photo(tiles: Path, folder: Path) -> Path:
-    """Copy the tile that has an orthophoto, and the photo, to ``folder/fused``; return it."""
-    place = folder / "fused"
-    for source, target in (
-        (tiles / NAME.format(PHOTOGRAPHED), place / "all" / NAME.format(PHOTOGRAPHED)),
-        (tiles.parent / "ortho" / "test_data_rgb.tif", place / "images" / "rgb.tif"),
-    ):
-        if not source.is_file():
-            raise DataError(source, "no such file: a tile of this experiment, or its orthophoto")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-    return place
-
-
-def stray(depth_m: float) -> Disturbance:
-    """Return what adds one point ``depth_m`` below the ground in the middle of a tile, of class 1."""
-
-    def disturb(points: Points, draw: np.random.Generator) -> Points:
-        middle = int(np.argmin(np.hypot(points.x - np.mean(points.x), points.y - np.mean(points.y))))
-        ground = np.flatnonzero(points.classification == 2)
-        near = ground[np.argmin(np.hypot(points.x[ground] - points.x[middle], points.y[ground] - points.y[middle]))]
-        added = points.points[np.append(np.arange(len(points)), near)]
-        points.points = added
-        z = np.array(points.z)
-        z[-1] -= depth_m
-        points.z = z
-        points.classification[-1] = 1
-        return points
-
-    return disturb
-
-
-def slope(share: float) -> Disturbance:
-    """Return what tilts a tile: ``share`` metres up for each metre to the north-east."""
-
-    def disturb(points: Points, draw: np.random.Generator) -> Points:
-        along = (np.array(points.x) - np.min(points.x) + np.array(points.y) - np.min(points.y)) / np.sqrt(2)
-        points.z = np.array(points.z) + share * along
-        return points
-
-    return disturb
-
-
-def dimmed(factor: float) -> Disturbance:
-    """Return what divides all intensities by ``factor``."""
-
-    def disturb(points: Points, draw: np.random.Generator) -> Points:
-        points.intensity = (np.array(points.intensity) / factor).astype(np.uint16)
-        return points
-
-    return disturb
-
-
-def thinned(share: float) -> Disturbance:
-    """Return what keeps a share of all points, drawn at random."""
-
-    def disturb(points: Points, draw: np.random.Generator) -> Points:
-        count = max(1, round(share * len(points)))
-        points.points = points.points[np.sort(draw.choice(len(points), count, replace=False))]
-        return points
-
-    return disturb
-
-
-def another_day(points: Points, draw: np.random.Generator) -> Points:
-    """Set the time of all points to adjusted standard GPS time half a year from the summer of 2021."""
-    from laspy.header import GpsTimeType
-
-    points.header.global_encoding.gps_time_type = GpsTimeType.STANDARD
-    since = 312_000_000 + 180 * DAY_S  # seconds after 2011-09-14, the zero of adjusted standard time
-    points.gps_time = np.full(len(points), since)
-    return points
-
-
-DISTURBANCES: dict[str, Disturbance] = {
-    "stray point 2 m below": stray(2.0),
-    "stray point 20 m below": stray(20.0),
-    "slope 5 %": slope(0.05),
-    "slope 10 %": slope(0.10),
-    "slope 30 %": slope(0.30),
-    "intensity ÷ 8": dimmed(8.0),
-    "another day": another_day,
-    "density 1/2": thinned(1 / 2),
-    "density 1/10": thinned(1 / 10),
-    "density 1/50": thinned(1 / 50),
-}
-
-
-def disturbed(plain: Path, folder: Path, name: str) -> Path:
-    """Write the test tile, with the disturbance ``name``, to ``folder/NAME/test``; return ``folder/NAME``."""
+def converted(source: Path, folder: Path) -> Path:
+    """Write the samples of the filter test as LAZ files; a point is ground where the file of the ground has it."""
     import laspy
 
-    place = folder / plain_name(name)
-    target = place / "test" / NAME.format(SPLITS["test"][0])
-    if not target.exists():
-        points = laspy.read(plain / "test" / target.name)
-        points = DISTURBANCES[name](points, np.random.default_rng(0))
-        target.parent.mkdir(parents=True, exist_ok=True)
+    for sample in SAMPLES:
+        target = folder / f"samp{sample}.laz"
+        if target.exists():
+            continue
+        points, ground = (read_pcd(source / f"samp{sample}-utm{end}.pcd") for end in ("", "-ground"))
+        rows = np.dtype((np.void, points.dtype.itemsize * 3))
+        is_ground = np.isin(points.view(rows).ravel(), ground.view(rows).ravel())
+        header = laspy.LasHeader(point_format=6, version="1.4")
+        header.scales, header.offsets = np.full(3, 0.001), np.floor(points.min(axis=0).astype(np.float64))
+        las = laspy.LasData(header)
+        las.x, las.y, las.z = points.T.astype(np.float64)
+        las.classification = np.where(is_ground, 2, 1).astype(np.uint8)
+        folder.mkdir(parents=True, exist_ok=True)
         part = target.with_suffix(".part")
         with part.open("wb") as stream:
-            points.write(stream, do_compress=True, laz_backend=laspy.LazBackend.Lazrs)
+            las.write(stream, do_compress=True, laz_backend=laspy.LazBackend.Lazrs)
         part.rename(target)
-    return place
+    return folder
 
 
-def class_names() -> list[str]:
-    """Return the names of the classes in the order of their numbers."""
-    return list(dict.fromkeys([*CLASSES.values(), OTHER]))
+def read_pcd(path: Path) -> NDArray[np.float32]:
+    """Return the points (N, 3) of a PCD file with compressed x, y and z, one coordinate after the other."""
+    if not path.is_file():
+        raise DataError(path, "no such file: a point cloud of this experiment")
+    header, mark, body = path.read_bytes().partition(b"DATA binary_compressed\n")
+    if not mark or b"FIELDS x y z\n" not in header:
+        raise DataError(path, "is no compressed PCD file of x, y and z")
+    packed, size = np.frombuffer(body[:8], "<u4").tolist()
+    points = np.frombuffer(unpacked(body[8 : 8 + packed], size), "<f4").reshape(3, -1).T
+    return np.ascontiguousarray(points)
+
+
+def unpacked(data: bytes, size: int) -> bytes:
+    """Return what LZF packed: runs of new bytes, and references to earlier ones."""
+    out, at = bytearray(), 0
+    while at < len(data):
+        control = data[at]
+        at += 1
+        if control < 32:
+            out += data[at : at + control + 1]
+            at += control + 1
+            continue
+        length, far = control >> 5, (control & 31) << 8
+        if length == 7:
+            length += data[at]
+            at += 1
+        start = len(out) - far - data[at] - 1
+        at += 1
+        for number in range(start, start + length + 2):  # it may reach into what it writes
+            out.append(out[number])
+    if len(out) != size:
+        raise ValueError(f"{len(out)} bytes where {size} were packed")
+    return bytes(out)
+
+
+VEGETATION = dict.fromkeys((3, 4, 5), "vegetation")
+LIDAR_HD = PointSet(
+    "LiDAR HD",
+    "lidar-hd",
+    {
+        "classes": {2: "ground", **VEGETATION, 6: "building"},
+        "other": "other",
+        "ignore": [0, 7, 18, 65, 66],  # never classified, or noise
+        "colour": False,
+    },
+    rotated(tuple((TILE.format(name),) for name in TILES)),
+    OTHERS,
+)
+FILTER_TEST = PointSet(
+    "ISPRS filter test",
+    "isprs-filtertest",
+    {"classes": {2: "ground", 1: "object"}, "colour": False, "window_m": 100.0},
+    rotated(tuple(tuple(f"samp{n}.laz" for n in SAMPLES if n[0] == site) for site in "1234567")),
+    changes={"training.crop_m": 90.0, "model.settings.offset_scale_m": 10.0},
+)
+SETS = {points.folder: points for points in (LIDAR_HD, FILTER_TEST)}

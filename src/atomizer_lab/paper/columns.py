@@ -1,9 +1,9 @@
-"""The data of tables: small tasks on two CPU cores, synthetic scenes, and the datasets of the paper's full protocol.
+"""The data of tables: small tasks on two CPU cores, and the datasets of the paper's full protocol.
 
-A column yields the settings with which a model is trained on it. On ``small`` columns, the tasks of
-``atomizer_lab/small_data`` with their recipe, baselines have the same data and time, settings that suit them, and about
-the same size. At the full protocol, all models of a dataset share its batch size, epochs and schedule, from the files
-in ``configs``; sizes and settings of baselines are those of the paper's tables.
+A column yields the settings with which a model is trained on it, from a file in ``configs``. On ``small`` columns all
+models have the data and the training of that file, the same time, and about the same size; settings that a baseline
+needs beside them are in ``models.SUITED``. At the full protocol, all models of a dataset share its batch size, epochs
+and schedule; sizes and settings of baselines are those of the paper's tables.
 """
 
 from __future__ import annotations
@@ -14,37 +14,57 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.data.sensors import GRAYSCALE
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.errors import ConfigError
 from atomizer_io.training.config import read_yaml, shipped
 from atomizer_lab.baselines.dates import L_TAE, LINEAR
 from atomizer_lab.bench.model_inputs import PAPER_INPUTS, ModelInput
 from atomizer_lab.bench.models import settings_for
-from atomizer_lab.paper.models import ATOMIZER, MAPS, RESNET, SCENES, SERIES, SMALL, SMALL_SCENES, TUNED, VIT
-from atomizer_lab.small_data.staging import PATCH_GAP, Stage, listed, stage_patches, west_to_east
-from atomizer_lab.small_data.tasks import BIOMASS, ENMAP, FLOODS, PATCHES, RONDONIA, SITE, SmallTask, merged
+from atomizer_lab.paper.models import ATOMIZER, MAPS, RESNET, SCENES, SERIES, SMALL, SMALL_SCENES, SUITED, VIT
+from atomizer_lab.paper.staging import Stage, canopy_heights, series_tables, stack_rondonia
 
 Changes = Mapping[str, Any]
-FOLDS = 5
+# what concerns the machine, and what this package reports beside a training
+MACHINE: dict[str, Any] = {"loggers": ["csv"], "figures": 0, "baselines": False, "devices": 1, "accelerator": "cpu"}
+
+
+def merged(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with ``changes`` added or put in their place."""
+    values = {key: merged(value, {}) if isinstance(value, Mapping) else value for key, value in document.items()}
+    for key, value in changes.items():
+        own = values.get(key)
+        values[key] = merged(own, value) if isinstance(own, Mapping) and isinstance(value, Mapping) else value
+    return values
+
+
+def settings_in(configs: Path, name: str) -> dict[str, Any]:
+    """Return the settings in a file of ``configs``, without where the data lie."""
+    path = shipped(configs / f"{name}.yaml")
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; name the folder of the paper's settings with --configs")
+    settings = read_yaml(path)
+    settings["data"].pop("root", None)
+    return settings
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A small task: how its files are staged, and what the column changes of its settings.
+    """A small task: its file in ``configs/small``, its score, and what the column changes of the settings.
 
-    ``key`` names the folder of the staged files; ``dates`` is how many dates every scene has, where all have as many.
+    ``folder`` is where its data lie in the folder of all data, and ``stage`` writes them anew where they are not read
+    as they lie. A ``series`` has several dates, and ``dates`` is how many every scene has, where all have as many.
+    ``made`` are the settings of scenes that are made on the spot and have no file.
     """
 
     title: str
     key: str
-    task: SmallTask
-    stage: Stage
+    metric: str = "miou"
+    config: str = ""  # by default the key
+    folder: str = ""  # by default that of the file
+    stage: Stage | None = None
     changes: Changes = field(default_factory=dict, hash=False)
+    series: bool = False
     dates: int | None = None
-
-    @property
-    def metric(self) -> str:
-        """The score of the task."""
-        return self.task.metric
+    made: Changes | None = field(default=None, hash=False)
 
     def label(self, titles: Mapping[str, str]) -> str:
         """Return what a run on this column with these ``titles`` is called, after its row."""
@@ -52,18 +72,17 @@ class Column:
 
     def document(self, model: str, seed: int, changes: Changes, length: Changes, configs: Path) -> dict[str, Any]:
         """Return the settings with which a model is trained for so long; where the data lie is not among them."""
-        settings = self.task.document("", seed, **length)
-        settings["training"]["accelerator"] = "cpu"
-        del settings["data"]["root"]
+        file = self.made or settings_in(configs / "small", self.config or self.key)
+        settings: dict[str, Any] = {part: file[part] for part in ("data", "model", "training")}
+        settings = merged(settings, {"training": {**MACHINE, **length}, "seed": seed})
         if model != ATOMIZER:  # what remains of the recipe holds for any model
             settings["model"] = {"preset": SMALL[model], "settings": self.settings(model)}
-            if self.task is not PATCHES:
-                settings["training"] |= TUNED.get(model, {})
+            settings["training"] |= SUITED.get(model, {})
         return merged(merged(settings, self.changes), changes)
 
     def settings(self, model: str) -> dict[str, Any]:
         """Return how a baseline merges dates, as in the paper where it can; others do so by themselves."""
-        if model == VIT and self.task.series:
+        if model == VIT and self.series:
             return {"temporal": L_TAE}
         if model == RESNET and self.dates is not None:
             return {"temporal": LINEAR, "num_dates": self.dates}
@@ -89,11 +108,9 @@ class PaperDataset:
 
     def document(self, model: str, seed: int, changes: Changes, length: Changes, configs: Path) -> dict[str, Any]:
         """Return the settings of the training, without where the data lie; ``length`` is that of the protocol."""
-        path = shipped(configs / f"{self.config}.yaml")
-        if not path.is_file():
-            raise ConfigError(f"{path}: no such file; name the folder of the paper's settings with --configs")
-        settings = merged(read_yaml(path), {"seed": seed, "training": {"baselines": False, "figures": 0}})
-        settings["data"].pop("root", None)
+        settings = merged(
+            settings_in(configs, self.config), {"seed": seed, "training": {"baselines": False, "figures": 0}}
+        )
         if model != ATOMIZER:
             preset = self.presets[model]
             settings["model"] = {"preset": preset, "settings": settings_for(preset, INPUTS[self.input])}
@@ -121,88 +138,53 @@ DATASETS = {
 }
 
 
-def stage_months(sensor: str) -> Stage:
-    """Return what links the chip of BioMassters with the files of one sensor only."""
-
-    def stage(source: Path, folder: Path) -> None:
-        chip = source / "biomassters"
-        if not chip.is_dir():
-            raise DataError(chip, "no such folder: the data of a small task")
-        for path in sorted(path for path in chip.rglob("*") if path.is_file()):
-            inside = path.relative_to(chip)
-            if "features" in inside.parts[0] and path.suffix == ".tif" and f"_{sensor}_" not in path.name:
-                continue
-            (folder / inside).parent.mkdir(parents=True, exist_ok=True)
-            (folder / inside).symlink_to(path.resolve())
-
-    return stage
+def _only(name: str) -> Changes:
+    """Return the settings of a column of canopy heights with one of the two images."""
+    images = {"rgb": "aerial", "hyperspectral": "neon"}
+    return {"data": {"options": {"sensor": {image: s if image == name else "-" for image, s in images.items()}}}}
 
 
-def stage_fold(fold: int) -> Stage:
-    """Return what stages the patches with the test stretch of one of five folds.
-
-    A fifth of the row of patches tests, the tenth before it (of the first fold: the last tenth) validates, and the
-    rest trains; between them some are left out, as neighbours in the row are neighbours on the ground.
-    """
-
-    def stage(source: Path, folder: Path) -> None:
-        stage_patches(source, folder)
-        names = [line.partition(",")[0] for line in (folder / "labels.csv").read_text("utf-8").splitlines()[1:]]
-        for split, numbers in fold_numbers(len(names), fold).items():
-            listed(folder / f"{split}.txt", [names[number] for number in numbers])
-
-    return stage
-
-
-def fold_numbers(count: int, fold: int, gap: int = PATCH_GAP) -> dict[str, list[int]]:
-    """Return the numbers of patches in each split of a fold; the row is closed to a ring, so that folds are alike."""
-    first, end = fold * count // FOLDS, (fold + 1) * count // FOLDS
-    tenth = count // 10
-    ring = [(end + step) % count for step in range(count - (end - first))]  # after the test stretch, to before it
-    train, val = ring[gap : len(ring) - tenth - gap], ring[len(ring) - tenth : len(ring) - gap]
-    return {"train": sorted(train), "val": sorted(val), "test": list(range(first, end))}
-
-
-def nothing(source: Path, folder: Path) -> None:
-    """Stage a folder without files, for scenes that are made on the spot."""
-    folder.mkdir(parents=True)
-
-
-def _of(title: str, task: SmallTask, **more: Any) -> Column:
-    return Column(title, task.name, task, task.stage, **more)
-
-
-def _synthetic(name: str, options: Changes, training: Changes, *, series: bool = False, **data: Any) -> Column:
-    """Return a column of scenes that are made on the spot: figures of them may be published."""
-    key, settings = name.replace(" ", "-"), {"name": "synthetic", "options": options, **data}
-    return Column(name, key, SmallTask(key, "miou", nothing, settings, series), nothing, {"training": training})
-
-
-CHIP = _of("Sen1Floods11 chip", FLOODS)
-RONDONIA_DATES = _of("Rondônia", RONDONIA, dates=6)
-HYPERSPECTRAL = _of("EnMAP", ENMAP)
-THREE_SENSORS = _of("S1 + S2 + DEM", SITE)
-BIOMASS_COLUMNS = (
-    _of("BioMassters chip", BIOMASS),
-    Column("BioMassters, S1", "biomassters-s1", BIOMASS, stage_months("S1")),
-    Column("BioMassters, S2", "biomassters-s2", BIOMASS, stage_months("S2")),
+# many scenes, of which whole ones are held out
+MARIDA = Column("MARIDA", "marida")
+WATER = Column("HLS water", "hls-water")
+CHANGE = Column("OSCD", "oscd", series=True, dates=2)
+EUROSAT = Column("EuroSAT RGB", "eurosat-rgb", "macro_f1")
+_HEIGHTS: dict[str, Any] = {"metric": "rmse", "folder": "neon-plots", "stage": canopy_heights}
+_BY_SITE = {"config": "neon-sites", **_HEIGHTS}
+HEIGHTS_BY_PLOT = Column("canopy height, new plots", "neon-plots", **_HEIGHTS)
+HEIGHTS = Column("canopy height, new sites", "neon-sites", **_BY_SITE)
+HEIGHTS_RGB = Column("canopy height, RGB", "neon-sites-rgb", **_BY_SITE, changes=_only("rgb"))
+HEIGHTS_SPECTRA = Column(
+    "canopy height, hyperspectral", "neon-sites-hyperspectral", **_BY_SITE, changes=_only("hyperspectral")
 )
-PATCH_FOLDS = tuple(Column("s2-patches", f"s2-patches-fold-{fold}", PATCHES, stage_fold(fold)) for fold in range(FOLDS))
-# floods that single pixels cannot tell from dry ground
-SYNTHETIC_FLOODS = _synthetic(
-    "synthetic floods", {"like": "hard-floods", "size": 64, "length": 100}, {"validation_samples": 20}
+_SERIES: dict[str, Any] = {"metric": "macro_f1", "stage": series_tables, "series": True}
+MODIS = Column("MODIS series", "sits-modis", folder="sits-series/modis", dates=23, **_SERIES)
+SENTINEL2 = Column("Sentinel-2 series", "sits-sentinel2", folder="sits-series/sentinel2", dates=29, **_SERIES)
+SYNTHETIC_FLOODS = Column("synthetic floods", "synthetic-floods")
+SYNTHETIC_FIELDS = Column("synthetic fields", "synthetic-fields", series=True)
+# single scenes, cut into parts
+CHIP = Column("Sen1Floods11 chip", "sen1floods11")
+RONDONIA = Column("Rondônia", "rondonia", folder="rondonia-20llq", stage=stack_rondonia, series=True, dates=6)
+HYPERSPECTRAL = Column("EnMAP", "enmap", folder="enmap-potsdam")
+
+
+def _smoke(name: str, like: str, size: int, **data: Any) -> Column:
+    """Return a column of one synthetic scene, for runs of seconds."""
+    scene: dict[str, Any] = {"name": "synthetic", "options": {"like": like, "size": size, "length": 1}, "workers": 0}
+    splits = {"statistics": "published", **dict.fromkeys(("train", "val", "test"), "train")}
+    made = {"data": {**scene, **splits, **data}, "model": {"preset": "atomizer_io_tiny"}, "training": {}}
+    return Column(name, name.replace(" ", "-"), changes={"training": {"batch_size": 1, "repeat": 1}}, made=made)
+
+
+SYNTHETIC = _smoke(
+    "synthetic",
+    "sen1floods11",
+    32,
+    parts={"train": [0.0, 0.0, 0.5, 1.0], "val": [0.65625, 0.0, 0.6875, 1.0], "test": [0.84375, 0.0, 1.0, 1.0]},
 )
-SYNTHETIC_FIELDS = _synthetic(
-    "synthetic fields",
-    {"like": "pastis-r", "size": 32, "length": 60, "sensor": "sentinel2_l2a"},
-    {"validation_samples": 20},
-    series=True,
+SYNTHETIC_POINTS = _smoke("synthetic points", "dales", 16)
+_ALL = (
+    *(MARIDA, WATER, CHANGE, EUROSAT, HEIGHTS_BY_PLOT, HEIGHTS, HEIGHTS_RGB, HEIGHTS_SPECTRA, MODIS, SENTINEL2),
+    *(SYNTHETIC_FLOODS, SYNTHETIC_FIELDS, CHIP, RONDONIA, HYPERSPECTRAL, SYNTHETIC, SYNTHETIC_POINTS),
 )
-_SMOKE: dict[str, Any] = {"batch_size": 1, "repeat": 1, "loggers": []}
-_ONE_SCENE: dict[str, Any] = {"statistics": "published", **dict.fromkeys(("train", "val", "test"), "train")}
-SYNTHETIC = _synthetic(
-    "synthetic", {"like": "sen1floods11", "size": 32, "length": 1}, _SMOKE, parts=west_to_east(32, 16, 22), **_ONE_SCENE
-)
-SYNTHETIC_POINTS = _synthetic("synthetic points", {"like": "dales", "size": 16, "length": 1}, _SMOKE, **_ONE_SCENE)
-_REAL = (CHIP, RONDONIA_DATES, HYPERSPECTRAL, THREE_SENSORS, *BIOMASS_COLUMNS, *PATCH_FOLDS)
-COLUMNS = {column.key: column for column in (*_REAL, SYNTHETIC_FLOODS, SYNTHETIC_FIELDS, SYNTHETIC, SYNTHETIC_POINTS)}
+COLUMNS = {column.key: column for column in _ALL}

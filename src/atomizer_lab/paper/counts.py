@@ -98,7 +98,6 @@ _SAME = Scale("counted on the models of the paper; the same at every scale, seco
 PARAMETERS = Item("parameters", dict.fromkeys((PAPER, SMALL, SMOKE), _SAME))
 
 # ---- the cells of latents over a point cloud
-LAYOUTS = ("hexagonal",)
 DATA: dict[str, tuple[str, dict[str, Any], int]] = {  # dataset, options, κ as in the paper's 3D experiments
     PAPER: ("dales", {}, 1000),
     SMALL: ("synthetic", {"like": "dales", "length": 1, "size": 50}, 1000),
@@ -115,10 +114,10 @@ def point_cloud(name: str, options: dict[str, Any], root: str) -> tuple[Dataset,
     return dataset, sample
 
 
-def partition(name: str, options: dict[str, Any], layout: str, kappa: int, root: str) -> dict[str, Any]:
+def partition(name: str, options: dict[str, Any], kappa: int, root: str) -> dict[str, Any]:
     """Return how many latents a point cloud gets and how many atoms their cells have."""
     _, sample = point_cloud(name, options, root)
-    geometry = geometry_of(AtomizerConfig(atoms_per_latent=kappa, layout=layout), sample.atoms)
+    geometry = geometry_of(AtomizerConfig(atoms_per_latent=kappa), sample.atoms)
     counts = geometry.cells[0].counts_L
     numbers = {
         "atoms": sample.atoms.num_atoms,
@@ -128,7 +127,7 @@ def partition(name: str, options: dict[str, Any], layout: str, kappa: int, root:
         "median": int(counts.median()),
         "largest": int(counts.max()),
     }
-    return {"numbers": {layout: numbers}, "sample": sample.meta.id}
+    return {"numbers": {"hexagonal": numbers}, "sample": sample.meta.id}
 
 
 def _root(name: str, where: Where) -> str:
@@ -138,10 +137,7 @@ def _root(name: str, where: Where) -> str:
 def _partition(scale: str, where: Where, seeds: Sequence[int]) -> list[Task]:
     name, options, kappa = DATA[scale]
     arguments = {"name": name, "options": options, "kappa": kappa}
-    return [
-        Task(layout, partition, {**arguments, "layout": layout}, 0.2, {"root": _root(name, where)})
-        for layout in LAYOUTS
-    ]
+    return [Task("hexagonal", partition, arguments, 0.2, {"root": _root(name, where)})]
 
 
 def draw(results: Results, where: Where, path: Path, scale: str) -> None:

@@ -8,7 +8,6 @@ where each atom has a key and a value of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from atomizer_io.data.sample import Sample
@@ -22,7 +21,6 @@ from atomizer_lab.paper import networks
 from atomizer_lab.paper.columns import Changes, Column, PaperDataset
 from atomizer_lab.paper.item import Results, Where
 from atomizer_lab.paper.models import ATOMIZER
-from atomizer_lab.paper.trainings import Document
 
 SCORE, FOLDED, LITERAL, DECODED = "mIoU", "GFLOP", "GFLOP as written", "decoded, %"
 MINUTES = 8.0  # of a run on a small task
@@ -41,12 +39,13 @@ SWEEPS: dict[str, dict[str, Any]] = {
 }
 
 
-def decode(sweep: str, before: str, key: str, document: Document, data: str, work: str, results: str) -> dict[str, Any]:
+def decode(sweep: str, before: str, **training: Any) -> dict[str, Any]:
     """Train Atomizer-IO, or find it trained, and measure all ways of a sweep on the test part.
 
-    ``before`` stands before the names of rows, where there are several datasets.
+    ``before`` stands before the names of rows, where there are several datasets; ``training`` are the arguments of
+    :func:`networks.train`.
     """
-    done = networks.train(key, document, data, work, results)
+    done = networks.train(**training)
     model = load_model(done.model)
     kappas = tuple(max(1, round(model.config.atoms_per_latent * times)) for times in TIMES)
     scenes = open_split(done.run, "test").for_evaluation()
@@ -71,9 +70,9 @@ def called(row: Mapping[str, Any]) -> str:
     return f"{row['strategy'].replace('_', '-')}{settings_of(row)}, {cost}"
 
 
-def point(row: str, key: str, document: Document, data: str, work: str, results: str) -> dict[str, Any]:
+def point(row: str, **training: Any) -> dict[str, Any]:
     """Train a baseline, or find it trained, and return its score and FLOPs on the test part."""
-    done = networks.train(key, document, data, work, results)
+    done = networks.train(**training)
     model = load_model(done.model)
     scenes = open_split(done.run, "test").for_evaluation()
     prepare, total, count = model.preparer(), 0.0, 0
@@ -98,6 +97,8 @@ def tasks_of(
         document = column.document(model, seed, {}, length, where.configs)
         arguments: dict[str, Any] = {"key": column.key, "document": document}
         name, minutes = f"{before}{model}, seed {seed}", MINUTES if column.key else networks.PAPER_MINUTES
+        if column.key and length is networks.TIME:
+            arguments["rates"] = networks.RATES
         if model == ATOMIZER:
             arguments |= {"sweep": sweep, "before": before}
             return Task(name, decode, arguments, minutes, networks.folders(where))
@@ -106,37 +107,6 @@ def tasks_of(
     return lambda where, seeds: [
         task(where, seed, column, model) for seed in seeds for column in data for model in models
     ]
-
-
-def draw_trade_off(results: Results, where: Where, path: Path, scale: str) -> None:
-    """Draw FLOPs against the score, as computed and as the paper writes them; baselines are single points."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    for axis, column, title in zip(
-        axes, (FOLDED, LITERAL), ("as computed here", "as the paper writes it"), strict=True
-    ):
-        for number, strategy in enumerate(USUAL):
-            name = strategy.replace("_", "-")
-            spots = [_spot(cells, column) for row, cells in _rows(results) if strategy_of(row) == name]
-            if spots:
-                axis.plot(*zip(*sorted(spots), strict=True), ".", color=f"C{number}", label=name)
-        for row, cells in _rows(results):
-            if strategy_of(row) is None:
-                axis.plot(*_spot(cells, column), "k^", markersize=5)
-                axis.annotate(row, _spot(cells, column), (4, 2), textcoords="offset points", fontsize=7)
-        axis.set(xscale="log", xlabel=f"GFLOP per scene, {title}", ylabel="mIoU (%)")
-        axis.grid(alpha=0.3, which="both")
-    axes[0].legend(fontsize=8)
-    figure.savefig(path, dpi=130)
-
-
-def draw_sensitivity(results: Results, where: Where, path: Path, scale: str) -> None:
-    """Draw score and FLOPs against κ, m and k, from the first run on each dataset."""
-    from atomizer_lab.bench.decode_plots import sensitivity
-
-    sensitivity(first_measured(results), path)
 
 
 def first_measured(results: Results) -> dict[str, Any]:

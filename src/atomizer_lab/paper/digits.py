@@ -19,6 +19,7 @@ from atomizer_io.datasets.mnist import Mnist, sparsify
 from atomizer_io.figures.class_colours import rgb
 from atomizer_io.models.registry import load_model
 from atomizer_lab.matrix import Task
+from atomizer_lab.paper.columns import merged, settings_in
 from atomizer_lab.paper.item import PAPER, SMALL, SMOKE, Where
 from atomizer_lab.paper.models import percent
 from atomizer_lab.paper.trainings import keep, trained
@@ -34,61 +35,32 @@ KEPT: Shares = {f"{share:.0%}": share for share in (1.0, 0.75, 0.5, 0.25, 0.1)} 
 MINUTES = {PAPER: 600.0, SMALL: 50.0, SMOKE: 0.05}
 
 # images are tested here, with all and with fewer pixels, so a training need not
-_TRAINING: dict[str, Any] = {
-    "weight_decay": 1e-3,
-    "flips": False,  # a mirrored digit is another digit, or none
-    "rotations": False,
-    "baselines": False,
-    "figures": 0,
-    "loggers": ["csv"],
+_HOW: dict[str, Any] = {"data": {"test": None}, "training": {"baselines": False, "figures": 0, "loggers": ["csv"]}}
+_CPU: dict[str, Any] = {"training": {"devices": 1, "accelerator": "cpu"}}
+_ONE_STEP: dict[str, Any] = {
+    "data": {"options": {"holdout": 8}},
+    "training": {"epochs": None, "max_steps": 1, "batch_size": 4, "learning_rate": 2e-3, "loggers": []},
 }
-_PAPER: dict[str, Any] = {
-    "data": {"name": "mnist", "options": {"holdout": 5000}, "test": None},
-    "training": {
-        **_TRAINING,
-        "epochs": 50,
-        "batch_size": 64,
-        "learning_rate": 1e-4,
-        "warmup": 0.05,
-        "gradient_clip": 1.0,
-        "ema": 0.0,
-    },
-}
-_SMALL: dict[str, Any] = {
-    "data": {"name": "mnist", "options": {"pool": 2, "holdout": 2000}, "test": None, "workers": 0},
-    "training": {
-        **_TRAINING,
-        "epochs": 3,
-        "batch_size": 32,
-        "learning_rate": 1e-3,
-        "save_every": 500,
-        "devices": 1,
-        "accelerator": "cpu",
-    },
-}
-_SMOKE: dict[str, Any] = {
-    "data": {"name": "mnist", "options": {"pool": 2, "holdout": 8}, "test": None, "workers": 0},
-    "training": {**_TRAINING, **{"max_steps": 1, "batch_size": 4, "devices": 1, "accelerator": "cpu", "loggers": []}},
-}
-_DOCUMENTS = {PAPER: _PAPER, SMALL: _SMALL, SMOKE: _SMOKE}
-# without dropout, which makes attention slow on CPUs
-_LITTLE = {"width": 64, "depth": 3, "cross_heads": 2, "cross_head_dim": 32, "self_heads": 4, "self_head_dim": 16}
-_LITTLE |= {"attention_dropout": 0.0, "feedforward_dropout": 0.0}  # type: ignore[dict-item]
 _LITTLE_VIT = {"depth": 4}  # 0.21 M parameters, as many as Atomizer-IO has
-_SMALLEST = {**_LITTLE, "depth": 1}
 
 
-def document(model: str, scale: str, seed: int) -> dict[str, Any]:
-    """Return the settings of one training."""
+def document(model: str, scale: str, seed: int, configs: Path = Path("configs")) -> dict[str, Any]:
+    """Return the settings of one training, from the file in ``configs``, or at other scales in ``configs/small``."""
+    settings = merged(settings_in(configs, "mnist" if scale == PAPER else "small/mnist"), {**_HOW, "seed": seed})
+    settings.pop("name", None)
+    if scale != PAPER:
+        settings = merged(settings, _CPU)
+    if scale == SMOKE:
+        settings = merged(settings, _ONE_STEP)
+    built = settings["model"]
     if model == VIT:
         own = {PAPER: {}, SMALL: _LITTLE_VIT, SMOKE: {"depth": 1}}[scale]
-        built: dict[str, Any] = {"preset": "vit_mnist" if scale == PAPER else "vit_mnist_small", "settings": own}
+        built = {"preset": "vit_mnist" if scale == PAPER else "vit_mnist_small", "settings": own}
     else:
-        settings: dict[str, Any] = dict({PAPER: {}, SMALL: _LITTLE, SMOKE: _SMALLEST}[scale])
-        if model == NO_ROPE:
-            settings["rope"] = False
-        built = {"preset": "atomizer_io_mnist", "settings": settings}
-    return {**_DOCUMENTS[scale], "model": built, "seed": seed}
+        depth = {"depth": 1} if scale == SMOKE else {}
+        rope = {"rope": False} if model == NO_ROPE else {}
+        built = {**built, "settings": {**built.get("settings", {}), **depth, **rope}}
+    return {**settings, "model": built}
 
 
 def root_of(scale: str, where: Where) -> Path:
@@ -109,7 +81,7 @@ def tasks(models: Sequence[str], scale: str, where: Where, seeds: Sequence[int],
         Task(
             f"{model}, seed {seed}",
             train_and_test,
-            {"model": model, "document": document(model, scale, seed), "shares": dict(shares)},
+            {"model": model, "document": document(model, scale, seed, where.configs), "shares": dict(shares)},
             MINUTES[scale],
             folders,
         )

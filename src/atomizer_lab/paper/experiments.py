@@ -9,33 +9,44 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from atomizer_io.datasets.dales import Dales
+from atomizer_io.io.tables import evenly
 from atomizer_io.training.bands import CONFIGURATIONS
-from atomizer_lab.lidar import lidar as tiles
-from atomizer_lab.lidar.tiles import DISTURBANCES, OTHERS
+from atomizer_lab.lidar.tiles import FILTER_TEST, LIDAR_HD
 from atomizer_lab.matrix import Task
-from atomizer_lab.paper import decoding, digits, lidar
+from atomizer_lab.paper import decoding, digits, lidar, tabular
 from atomizer_lab.paper.columns import (
-    BIOMASS_COLUMNS,
+    CHANGE,
     CHIP,
     DATASETS,
+    EUROSAT,
+    HEIGHTS,
+    HEIGHTS_BY_PLOT,
+    HEIGHTS_RGB,
+    HEIGHTS_SPECTRA,
     HYPERSPECTRAL,
-    PATCH_FOLDS,
-    RONDONIA_DATES,
+    MARIDA,
+    MODIS,
+    RONDONIA,
+    SENTINEL2,
     SYNTHETIC,
     SYNTHETIC_FIELDS,
     SYNTHETIC_FLOODS,
     SYNTHETIC_POINTS,
-    THREE_SENSORS,
+    WATER,
     Column,
+    settings_in,
 )
 from atomizer_lab.paper.item import PAPER, SMALL, SMOKE, Item, Scale, Summary, Where
-from atomizer_lab.paper.models import ATOMIZER, BASELINES, MODELS, PERCEIVER, RESNET, UNET
+from atomizer_lab.paper.models import ATOMIZER, MODELS, PERCEIVER, RESNET, UNET
 from atomizer_lab.paper.networks import (
     MINUTES,
-    TIME,
+    RATES,
+    TRIED,
+    TRIED_MINUTES,
     TWO_STEPS,
     Cell,
     Runs,
@@ -44,8 +55,8 @@ from atomizer_lab.paper.networks import (
     runs_of,
     smoke,
     train_and_validate,
+    trial,
 )
-from atomizer_lab.small_data.tasks import RONDONIA, merged
 
 ALL = (*MODELS[:2], UNET, *MODELS[2:])
 Changes = Mapping[str, Any]
@@ -58,9 +69,23 @@ def varied(data: Sequence[str | Column], variants: Variants) -> list[Cell]:
     return [Cell(column, row=row, changes=changes) for column in columns for row, changes in variants.items()]
 
 
+def together(*parts: Runs) -> Runs:
+    """Return what lists the runs of all parts."""
+    return lambda where, seeds: [task for part in parts for task in part(where, seeds)]
+
+
+EQUAL = (
+    f"models of about 1 M parameters, {MINUTES} minutes of one core to train each, at the best of {len(RATES)} "
+    "learning rates on validation data"
+)
+SEEDS = (0, 1, 2)
+
 # ---- scores of all models
 TABLE2_COLUMNS = ("EuroSAT", "ForestNet", "BurnScars", "Sen1Floods11", "PASTIS", "xView2", "Cashew", "BioMassters")
-_MAPS = (CHIP, RONDONIA_DATES, SYNTHETIC_FLOODS, THREE_SENSORS, *BIOMASS_COLUMNS)
+_HEIGHTS = (HEIGHTS_BY_PLOT, HEIGHTS, HEIGHTS_RGB, HEIGHTS_SPECTRA)
+_MAPS = (MARIDA, WATER, CHANGE, *_HEIGHTS, SYNTHETIC_FLOODS, SYNTHETIC_FIELDS, CHIP, RONDONIA)
+_SCENES = (EUROSAT, MODIS, SENTINEL2)
+MULTI_SCENE = tuple(column.title for column in (MARIDA, WATER, CHANGE, EUROSAT, HEIGHTS, SENTINEL2))
 TABLE2 = Item(
     "table2",
     {
@@ -69,15 +94,25 @@ TABLE2 = Item(
             runs_of([Cell(DATASETS[name], model) for name in TABLE2_COLUMNS for model in MODELS]),
         ),
         SMALL: Scale(
-            "small tasks on real data and on synthetic floods, models of about 1 M parameters, "
-            f"{MINUTES} minutes of one core to train each (the patches in five folds, with their standard deviation)",
-            runs_of(
-                [Cell(column, model) for column in _MAPS for model in ALL]
-                # a UNet predicts at positions
-                + [Cell(column, model) for column in PATCH_FOLDS for model in ALL if model != UNET]
+            "sets of many scenes with whole ones held out, synthetic scenes, and two single scenes cut in parts; "
+            f"{EQUAL}",
+            together(
+                tabular.runs_of((*_MAPS, *_SCENES)),
+                runs_of(
+                    [Cell(column, model) for column in _MAPS for model in ALL]
+                    # a UNet predicts at positions
+                    + [Cell(column, model) for column in _SCENES for model in ALL if model != UNET]
+                ),
             ),
+            SEEDS,
         ),
-        SMOKE: smoke([Cell(SYNTHETIC, model) for model in (RESNET, ATOMIZER)]),
+        SMOKE: Scale(
+            "two steps on a synthetic scene",
+            together(
+                tabular.runs_of([SYNTHETIC]), smoke([Cell(SYNTHETIC, model) for model in (RESNET, ATOMIZER)]).runs
+            ),
+            reads_data=False,
+        ),
     },
 )
 
@@ -85,11 +120,26 @@ TABLE2 = Item(
 TABLE3_DATASETS = {"Sen1Floods11": "S1F", "BioMassters": "BioM"}
 
 
-def _channels(data: Any, short: str, models: Sequence[str], **alone: float) -> list[Cell]:
+MARIDA_CHANNELS = {"all": "all", "RGB": "rgb-only", "no SWIR": "no-swir", "no red edge": "no-red-edge"}
+MARIDA_CHANNELS |= {"RGB + NIR": "rgb-only+nir-only", "every 2nd band": "every-2nd"}
+SENSORS = {"both": "all", "RGB": "aerial-only", "hyperspectral": "neon-only"}
+ALL_CHANNELS = {name: name for name in CONFIGURATIONS}
+
+
+def _channels(data: Any, short: str, models: Sequence[str], channels: Changes = ALL_CHANNELS) -> list[Cell]:
     """Return the cells of models that train with channel dropout, with a column for each set of channels."""
-    changes = {"training": {"channel_dropout": {"scheme": "groups", **alone}}}
-    titles = {f"{short} {name}": name for name in CONFIGURATIONS}
+    dropout: Changes = {"scheme": "sensors" if channels is SENSORS else "groups"}
+    if isinstance(data, Column):
+        dropout = {**dropout, "alone": 0.3}
+    changes = {"training": {"channel_dropout": dropout}}
+    titles = {f"{short} {title}": name for title, name in channels.items()}
     return [Cell(data, model, changes=changes, titles=titles, average=f"{short} average") for model in models]
+
+
+def _fitted(column: Column, short: str, channels: Changes) -> Runs:
+    """Return what lists the tabular baselines, which are fitted anew for each set of channels."""
+    titles = {f"{short} {title}": name for title, name in channels.items()}
+    return tabular.runs_of([column], titles, f"{short} average")
 
 
 TABLE3 = Item(
@@ -100,10 +150,14 @@ TABLE3 = Item(
             runs_of([c for name, short in TABLE3_DATASETS.items() for c in _channels(DATASETS[name], short, MODELS)]),
         ),
         SMALL: Scale(
-            f"the western half of a Sen1Floods11 chip to train, the east to test, models of about 1 M parameters, "
-            f"{MINUTES} minutes of one core to train each, with groups of bands dropped",
-            runs_of(_channels(CHIP, "S1F", ALL, alone=0.3)),
-            (0, 1, 2),
+            "MARIDA with groups of bands dropped, canopy heights of new sites with each of two images; "
+            f"{EQUAL}. Tabular baselines are fitted for each set of channels",
+            together(
+                _fitted(MARIDA, "MARIDA", MARIDA_CHANNELS),
+                _fitted(HEIGHTS, "height", SENSORS),
+                runs_of(_channels(MARIDA, "MARIDA", ALL, MARIDA_CHANNELS) + _channels(HEIGHTS, "height", ALL, SENSORS)),
+            ),
+            SEEDS,
         ),
         SMOKE: smoke(_channels(SYNTHETIC, "S1F", (RESNET, ATOMIZER))),
     },
@@ -127,7 +181,7 @@ BANDS_ITEM = Item(
     "hyperspectral",
     {
         SMALL: Scale(
-            f"EnMAP tiles of Potsdam, 224 bands, {MINUTES} minutes of one core for a training",
+            f"EnMAP tiles of Potsdam, 224 bands; {EQUAL}",
             runs_of(_bands(HYPERSPECTRAL)),
         ),
         SMOKE: smoke(_bands(SYNTHETIC)),
@@ -145,8 +199,9 @@ LOCAL_OBSERVATIONS = Item(
             runs_of(varied(("Sen1Floods11", "Cashew", "PASTIS", "BurnScars"), _LOCAL)),
         ),
         SMALL: Scale(
-            f"a Sen1Floods11 chip, Rondônia and synthetic floods, {MINUTES} minutes of one core for a training",
-            runs_of(varied((CHIP, RONDONIA_DATES, SYNTHETIC_FLOODS), _LOCAL)),
+            f"MARIDA, HLS water, OSCD and synthetic floods; {EQUAL}",
+            runs_of(varied((MARIDA, WATER, CHANGE, SYNTHETIC_FLOODS), _LOCAL)),
+            SEEDS,
         ),
         SMOKE: smoke(varied((SYNTHETIC,), _LOCAL)),
     },
@@ -173,8 +228,9 @@ ROPE = Item(
         ),
         SMALL: Scale(
             "MNIST of 14 × 14 pixels, 0.21 M parameters, 3 epochs, all 10 000 test images, 50 minutes of one core for "
-            f"a network; a Sen1Floods11 chip, {MINUTES} minutes",
-            _rope(SMALL, more=varied((CHIP,), _ROPE)),
+            f"a network; MARIDA, HLS water and EuroSAT in RGB; {EQUAL}",
+            _rope(SMALL, more=varied((MARIDA, WATER, EUROSAT), _ROPE)),
+            SEEDS,
         ),
         SMOKE: Scale("one step on synthetic digits, seconds", _rope(SMOKE)),
     },
@@ -197,11 +253,6 @@ MNIST_SPARSE = Item(
 # ---- dates encoded together, or one by one and then aggregated
 JOINT, AGGREGATED, GAIN = "joint", "aggregated", "gain by aggregation"
 DATES = (3, 6, 12)
-SMALL_DATES = {1: ("20210805",), 3: ("20210704", "20210805", "20210922"), 6: tuple(RONDONIA.data["options"]["sensor"])}
-# Two experiments tell why the paper's shape does not show in Rondônia: there, queries may need no latents, as they see
-# all dates of their own position; and its classes are a model's opinion of single pixels, those of synthetic fields are
-# not.
-BLIND = ", queries without local observations"
 _WAYS: Variants = {
     JOINT: {"model": {"settings": {"temporal": False}}},
     AGGREGATED: {"model": {"settings": {"temporal": True}}},
@@ -213,21 +264,15 @@ _PRESETS = {
 
 
 def with_gain(summary: Summary) -> Summary:
-    """Return a summary with what aggregation gains with each number of dates: the paper reports only this."""
-    gains = {f"{GAIN}{kind}": _gain(summary, kind) for kind in ("", BLIND)}
-    return {**summary, **{row: cells for row, cells in gains.items() if cells}}
-
-
-def _gain(summary: Summary, kind: str) -> dict[str, dict[str, Any]]:
-    """Return by how much the row of aggregated dates is ahead of that of joint ones; both names end with ``kind``."""
-    joint, aggregated, gains = summary.get(f"{JOINT}{kind}", {}), summary.get(f"{AGGREGATED}{kind}", {}), {}
+    """Return a summary with what aggregation gains in each column: the paper reports only this."""
+    joint, aggregated, gains = summary.get(JOINT, {}), summary.get(AGGREGATED, {}), {}
     for column in (name for name in joint if name in aggregated):
         before, after = joint[column], aggregated[column]
         paired = len(before["values"]) == len(after["values"])  # else some seeds are not there yet
         values = [b - a for a, b in zip(before["values"], after["values"], strict=True)] if paired else []
         std = statistics.stdev(values) if len(values) > 1 else None
         gains[column] = {"values": values, "mean": after["mean"] - before["mean"], "spread": std}  # old name
-    return gains
+    return {**summary, GAIN: gains} if gains else summary
 
 
 def _paper_dates(way: str, count: int) -> Cell:
@@ -235,34 +280,18 @@ def _paper_dates(way: str, count: int) -> Cell:
     return Cell(DATASETS["PASTIS"], row=way, changes=changes, titles={f"T = {count}": "all"})
 
 
-def _small_dates(way: str, count: int) -> Cell:
-    """Return the cell with so many dates of Rondônia; with fewer of them crops are wider."""
-    all_dates = RONDONIA.data["options"]["sensor"]
-    sensors = {name: sensor if name in SMALL_DATES[count] else "-" for name, sensor in all_dates.items()}
-    changes = {"data": {"options": {"sensor": sensors}}, **_WAYS[way]}
-    return Cell(RONDONIA_DATES, row=way, changes=changes, titles={f"T = {count}": "all"})
+def _dates(column: Column, way: str, count: int) -> Cell:
+    """Return the cell with so many dates of a column, spread over all; with fewer of them crops are wider."""
+    options: Changes = {"dates": count}
+    if column is RONDONIA:
+        sensors = settings_in(Path("configs/small"), "rondonia")["data"]["options"]["sensor"]
+        used = evenly(list(sensors), count)
+        options = {"sensor": {date: name if date in used else "-" for date, name in sensors.items()}}
+    titles = {f"{column.title}, T = {count}": "all"}
+    return Cell(column, row=way, changes={"data": {"options": options}, **_WAYS[way]}, titles=titles)
 
 
-def _blind(way: str, count: int) -> Cell:
-    """Return the same cell, where queries do not see what was observed at their position."""
-    cell = _small_dates(way, count)
-    return replace(cell, row=f"{way}{BLIND}", changes=merged(cell.changes, _LOCAL[WITHOUT]))
-
-
-def _synthetic_dates(way: str, count: int) -> Cell:
-    changes = {"data": {"options": {"dates": count}}, **_WAYS[way]}
-    titles = {f"{SYNTHETIC_FIELDS.title}, T = {count}": "all"}
-    return Cell(SYNTHETIC_FIELDS, row=way, changes=changes, titles=titles)
-
-
-def _small_temporal(where: Where, seeds: Sequence[int]) -> list[Task]:
-    """Return the runs on Rondônia, and for the first seed those that tell why they come out as they do."""
-    own = [_small_dates(way, count) for count in SMALL_DATES for way in _WAYS]
-    causes = [_blind(way, count) for count in SMALL_DATES for way in _WAYS]
-    causes += [_synthetic_dates(way, count) for count in DATES for way in _WAYS]
-    return runs_of(own)(where, seeds) + runs_of(causes)(where, seeds[:1])
-
-
+SMALL_DATES = {MODIS: DATES, SENTINEL2: DATES, RONDONIA: DATES[:2], SYNTHETIC_FIELDS: DATES}
 TEMPORAL = Item(
     "temporal",
     {
@@ -271,60 +300,45 @@ TEMPORAL = Item(
             runs_of([_paper_dates(way, count) for count in DATES for way in _WAYS]),
         ),
         SMALL: Scale(
-            f"Rondônia with 1, 3 and 6 dates of Sentinel-2, {MINUTES} minutes of one core for a training; the classes "
-            "are another model's opinion. With one seed also without local observations, and on synthetic fields",
-            _small_temporal,
+            "series at points of MODIS and of Sentinel-2, Rondônia (whose classes are another model's opinion), "
+            f"synthetic fields; {EQUAL}",
+            runs_of([_dates(data, way, n) for data, counts in SMALL_DATES.items() for n in counts for way in _WAYS]),
+            SEEDS,
         ),
         SMOKE: smoke(varied((SYNTHETIC,), _WAYS)),
     },
     derive=with_gain,
 )
 
-# Learning rates of the baselines, by what each gets on validation data: the paper does not say how it chose any. A
-# comparison is worth what its weakest side is worth: a baseline for which another than the usual rate is clearly better
-# gets it for all small maps (``models.TUNED``). Atomizer-IO has that of its recipe.
-RATES_TRIED = (3e-4, 1e-3, 3e-3, 1e-2)
-_BIOMASS = BIOMASS_COLUMNS[0]
-# data, what they are called in the table, models and rates; the UNet's best was the highest, so it gets another one
-_SEARCH: tuple[tuple[Column, str, tuple[str, ...], tuple[float, ...]], ...] = (
-    (CHIP, "", (*BASELINES, UNET), RATES_TRIED),
-    (CHIP, "", (UNET,), (3e-2,)),
-    (_BIOMASS, _BIOMASS.title, (*BASELINES, UNET), (1e-3, 3e-3)),
-    (_BIOMASS, _BIOMASS.title, (UNET,), (1e-2,)),
-)
+# What each model gets on validation data at each learning rate: the trainings of the other items take the best.
+_SEARCHED = (MARIDA, WATER, CHANGE, HEIGHTS, EUROSAT, MODIS, SENTINEL2)
 
 
-def _rates(search: Sequence[Any], length: Changes = TIME, minutes: float = MINUTES + 1) -> Runs:
+def _rates(columns: Sequence[Column], models: Sequence[str], length: Changes = TRIED, minutes: float = 3.0) -> Runs:
     """Return what lists the runs of a search; all models run at one rate before the next, so that rows grow alike."""
 
-    def task(where: Where, seed: int, column: Column, title: str, model: str, rate: float) -> Task:
-        changes = {"training": {"learning_rate": rate}}
-        document = column.document(model, seed, changes, length, where.configs)
-        arguments = {"row": model, "rate": rate, "metric": column.metric, "key": column.key, "document": document}
-        if title:  # runs without it that are there keep their arguments, and are not made again
-            arguments["title"] = title
-        name = f"{model}, {rate:g}, {column.key}, seed {seed}"
-        return Task(name, train_and_validate, arguments, minutes, folders(where))
+    def task(where: Where, column: Column, model: str, rate: float) -> Task:
+        document = trial(column.document(model, 0, {}, {}, where.configs), rate, length)
+        arguments = {"row": model, "title": f"{column.title}, {rate:g}", "metric": column.metric, "key": column.key}
+        name = f"{model}, {rate:g}, {column.key}"
+        return Task(name, train_and_validate, {**arguments, "document": document}, minutes, folders(where))
 
     return lambda where, seeds: [
-        task(where, seed, column, title, model, rate)
-        for column, title, models, rates in search
-        for seed in seeds
-        for rate in rates
+        task(where, column, model, rate)
+        for column in columns
+        for rate in RATES
         for model in models
+        if model != UNET or column not in _SCENES
     ]
 
 
-RATES = Item(
+RATES_ITEM = Item(
     "rates",
     {
         SMALL: Scale(
-            f"the Sen1Floods11 chip and that of BioMassters, {MINUTES} minutes of one core for a training",
-            _rates(_SEARCH),
+            f"all sets of many scenes, {TRIED_MINUTES} minutes of one core for a training", _rates(_SEARCHED, ALL)
         ),
-        SMOKE: Scale(
-            "two steps on a synthetic scene", _rates([(SYNTHETIC, "", (RESNET,), RATES_TRIED[:2])], TWO_STEPS, 0.1)
-        ),
+        SMOKE: Scale("two steps on a synthetic scene", _rates([SYNTHETIC], (RESNET,), TWO_STEPS, 0.1)),
     },
 )
 
@@ -338,13 +352,11 @@ COMPUTE = Item(
             _decoded("compute", (DATASETS["Sen1Floods11"], DATASETS["BurnScars"]), MODELS),
         ),
         SMALL: Scale(
-            "the Sen1Floods11 chip, one checkpoint of Atomizer-IO, baselines as points; trainings of table2, else "
-            f"{MINUTES} minutes of one core for a model, and four more to decode it",
-            _decoded("compute", (CHIP,), ALL),
+            f"MARIDA, one checkpoint of Atomizer-IO, baselines as points; trainings of table2: {EQUAL}",
+            _decoded("compute", (MARIDA,), ALL),
         ),
         SMOKE: Scale("two steps on a synthetic scene", _decoded("smoke", (SYNTHETIC,), (ATOMIZER, RESNET), TWO_STEPS)),
     },
-    draw=decoding.draw_trade_off,
 )
 SENSITIVITY = Item(
     "sensitivity",
@@ -354,13 +366,11 @@ SENSITIVITY = Item(
             _decoded("sensitivity", (DATASETS["Sen1Floods11"], DATASETS["BurnScars"]), (ATOMIZER,)),
         ),
         SMALL: Scale(
-            f"the Sen1Floods11 chip and synthetic floods, a checkpoint each, of table2; else {MINUTES} minutes of one "
-            "core to train it, and one to four more to decode it",
-            _decoded("sensitivity", (CHIP, SYNTHETIC_FLOODS), (ATOMIZER,)),
+            f"MARIDA and synthetic floods, a checkpoint each, of table2: {EQUAL}",
+            _decoded("sensitivity", (MARIDA, SYNTHETIC_FLOODS), (ATOMIZER,)),
         ),
         SMOKE: Scale("two steps on a synthetic scene", _decoded("smoke", (SYNTHETIC,), (ATOMIZER,), TWO_STEPS)),
     },
-    draw=decoding.draw_sensitivity,
 )
 
 # ---- points
@@ -373,9 +383,10 @@ LIDAR = Item(
             runs_of([Cell(DATASETS[d], model) for d in ("DALES", "FRACTAL") for model in (PERCEIVER, ATOMIZER)]),
         ),
         SMALL: Scale(
-            f"six tiles of LiDAR HD, {lidar.STEPS} steps, about 5 minutes of one core for a network; the test tile "
-            "also disturbed, and two point clouds of other regions",
-            lidar.runs_of(lidar.ROWS, lidar.BY_TEST, (tiles.PLAIN, *DISTURBANCES, *OTHERS), with_photo=True),
+            "six tiles of LiDAR HD in six folds, also on two other places, and the ISPRS filter test by site; "
+            f"{lidar.STEPS} steps at the best of {len(RATES)} rates on validation data, 8 minutes of one core each",
+            lidar.runs_of((LIDAR_HD, FILTER_TEST), lidar.BY_TEST),
+            SEEDS,
         ),
         SMOKE: smoke(_POINTS, "point cloud"),
     },
@@ -386,9 +397,10 @@ DALES_CLASSES = Item(
     {
         PAPER: Scale(f"DALES, classes {', '.join(Dales.info.classes)}; the trainings of lidar", runs_of(_DALES)),
         SMALL: Scale(
-            f"the undisturbed tile of LiDAR HD, whose classes are other ones; the trainings of lidar ({lidar.STEPS} "
-            "steps), else about 5 minutes of one core for a network",
-            lidar.runs_of({row: lidar.ROWS[row] for row in (ATOMIZER, PERCEIVER)}, lidar.BY_CLASS, (tiles.PLAIN,)),
+            "six tiles of LiDAR HD in six folds, whose classes are other ones; the trainings of lidar "
+            f"({lidar.STEPS} steps)",
+            lidar.runs_of((LIDAR_HD,), lidar.BY_CLASS),
+            SEEDS,
         ),
         SMOKE: smoke([replace(cell, run=by_class) for cell in _POINTS], "point cloud"),
     },

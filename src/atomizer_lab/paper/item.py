@@ -101,12 +101,25 @@ class Item:
         own = self.scale(scale)
         return own.runs(where, own.seeds if seeds is None else seeds)
 
-    def run(self, scale: str, where: Where, output: Path, *, seeds: Sequence[int] | None = None, jobs: int = 1) -> str:
-        """Run what is not there yet, write ``output`` and the figure beside it, and return the table as text."""
-        tasks = self.runs(scale, where, seeds)
+    def run(
+        self,
+        scale: str,
+        where: Where,
+        output: Path,
+        *,
+        seeds: Sequence[int] | None = None,
+        jobs: int = 1,
+        only: str = "",
+    ) -> str:
+        """Run what is not there yet, write ``output`` and the figure beside it, and return the table as text.
+
+        ``only`` is a text that the names of the runs must have.
+        """
+        every = self.runs(scale, where, seeds)
+        tasks = [task for task in every if only in task.name]
         if scale != SMOKE:
             check_data(tasks, where, output)
-        results = run_all(tasks, output, jobs=jobs, about=self.about(scale, where, tasks))
+        results = run_all(tasks, output, jobs=jobs, about=self.about(scale, where, every))
         if self.draw is not None:
             self.draw(results, where, output.with_suffix(".png"), scale)
         return self.table(results, scale)

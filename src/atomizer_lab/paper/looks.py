@@ -24,6 +24,7 @@ from atomizer_io.training.metrics import main_score
 from atomizer_io.training.results import read_curve
 from atomizer_io.training.splits import open_split
 from atomizer_lab.lidar import lidar as tiles
+from atomizer_lab.lidar.tiles import SETS
 from atomizer_lab.matrix import Task, present
 from atomizer_lab.paper import digits, lidar, networks, trainings
 from atomizer_lab.paper.album import Album, about_data, inner_life, predict, prediction
@@ -115,19 +116,19 @@ def seed_of(task: Task) -> int:
 
 def subjects(task: Task) -> Iterator[Subject]:
     """Yield the finished training of a run, if it is one that predicts for samples and if it is there."""
-    arguments, folders = task.arguments, dict(task.folders)
+    arguments, folders = task.arguments, dict[str, Any](task.folders)
     if task.run in (networks.train_and_score, networks.by_class):
-        done = networks.find(arguments["key"], arguments["document"], **folders)
+        done = networks.find(arguments["key"], arguments["document"], **folders, rates=arguments.get("rates", ()))
         if done is not None:
             key = arguments["key"] or arguments["document"]["data"]["name"]
             dataset = open_split(done.run, "test").for_evaluation()
             yield Subject(task.name, arguments["row"], key, done, dataset, arguments["columns"])
     elif task.run is lidar.network:
-        pair = tiles.find_network(
-            tiles.settings_of(arguments["changes"], arguments["steps"], arguments["seed"]), **folders
-        )
+        of_network = {name: arguments[name] for name in ("key", "fold", "changes", "steps", "seed")}
+        pair = tiles.find_network(**of_network, **folders)
         if pair is not None:
-            yield Subject(task.name, arguments["row"], "lidar-hd", *pair, {tiles.PLAIN: "all"})
+            key = arguments["key"]
+            yield Subject(task.name, arguments["row"], f"{key}-{arguments['fold']}", *pair, {SETS[key].title: "all"})
 
 
 def training_of(subject: Subject) -> str:

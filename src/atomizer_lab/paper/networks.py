@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,15 +16,18 @@ from atomizer_io.models.registry import create_model
 from atomizer_io.training.evaluate import evaluate
 from atomizer_lab.matrix import Task
 from atomizer_lab.paper import trainings
-from atomizer_lab.paper.columns import COLUMNS, DATASETS, INPUTS, Changes, Column, PaperDataset
+from atomizer_lab.paper.columns import COLUMNS, DATASETS, INPUTS, Changes, Column, PaperDataset, merged
 from atomizer_lab.paper.item import Scale, Where
 from atomizer_lab.paper.models import ATOMIZER
+from atomizer_lab.paper.staging import staged
 from atomizer_lab.paper.trainings import Document, Trained, trained
-from atomizer_lab.small_data.staging import staged
 
-MINUTES = 4  # of one core at most for each small training: all models of a column have the same time
+MINUTES = 10  # of one core at most for each small training: all models of a column have the same time
+TRIED_MINUTES = 2  # of a training that only chooses the learning rate
+RATES = (3e-4, 1e-3, 3e-3, 1e-2)  # of which each model has the best on the validation data of a column
 PAPER_MINUTES = 600.0  # of a run at the full protocol, where nothing is known
 TIME: Changes = {"max_time": f"0:{MINUTES:02d}:00"}
+TRIED: Changes = {"max_time": f"0:{TRIED_MINUTES:02d}:00"}
 TWO_STEPS: Changes = {"max_steps": 2}
 SHARES = ("miou", "macro_f1", "accuracy")  # scores that are shown as percent
 BACKWARD = 3.0  # FLOPs of a training step, in forward passes
@@ -31,25 +35,85 @@ HOUR_S = 3600.0
 Runs = Callable[[Where, Sequence[int]], list[Task]]
 
 
-def train(key: str, document: Document, data: str, work: str, results: str) -> Trained:
-    """Stage the data of the column with this key, and train on them; without a key ``data`` holds them as they are."""
-    return trained(document, *_labelled(key, document, data, work), work, results)
+def train(key: str, document: Document, rates: Sequence[float] = (), tried: Changes = TRIED, **places: str) -> Trained:
+    """Stage the data of the column with this key, and train on them; without a key ``data`` holds them as they are.
+
+    Of several ``rates`` the best on the validation data is taken, by trainings of the length ``tried``. ``places`` are
+    those of :func:`folders`.
+    """
+    done = at_best_rate(trained, document, *_placed(key, document, **places), rates, tried)
+    assert done is not None
+    return done
 
 
-def find(key: str, document: Document, data: str, work: str, results: str) -> Trained | None:
+def find(
+    key: str, document: Document, rates: Sequence[float] = (), tried: Changes = TRIED, **places: str
+) -> Trained | None:
     """Return what :func:`train` trained before; None if it did not."""
-    return trainings.find(document, *_labelled(key, document, data, work), work, results)
+    return at_best_rate(trainings.find, document, *_placed(key, document, **places), rates, tried)
 
 
-def _labelled(key: str, document: Document, data: str, work: str) -> tuple[str, str]:
-    """Return what the folder of a training is called, and the folder of its data, which are staged."""
-    preset, column = document["model"]["preset"], COLUMNS.get(key)
-    label = "".join(letter if letter.isalnum() else "-" for letter in preset)
-    name = document["data"]["name"]
+def at_best_rate(
+    obtain: Callable[..., Trained | None],
+    document: Document,
+    label: str,
+    places: Sequence[str],
+    rates: Sequence[float],
+    tried: Changes,
+) -> Trained | None:
+    """Return the training at the best of ``rates``, by what ``obtain`` (``trained`` or ``find``) gives; None without.
+
+    ``places`` are the folders of the data, of runs and of results.
+    """
+    trials: dict[float, Trained] = {}
+    for rate in rates:
+        done = obtain(trial(document, rate, tried), label, *places)
+        if done is None:
+            return None
+        trials[rate] = done
+    return obtain(chosen(document, trials), label, *places)
+
+
+def trial(document: Document, rate: float, length: Changes) -> dict[str, Any]:
+    """Return the settings of a training that shows what a learning rate is worth: short, and with the first seed."""
+    changes = {"training": {"learning_rate": rate, **length}, "data": {"test": None}, "seed": 0}
+    return merged(document, changes)
+
+
+def chosen(document: Document, trials: Mapping[float, Trained]) -> Document:
+    """Return settings with the learning rate whose trial was the best on the validation data, if there are trials."""
+    if not trials:
+        return document
+
+    def merit(rate: float) -> float:
+        best = trials[rate].metrics["best"]
+        score = best["score"] if best["of"] != "rmse" else -best["score"]
+        return -math.inf if math.isnan(score) else float(score)
+
+    return merged(document, {"training": {"learning_rate": max(trials, key=merit)}})
+
+
+def _placed(key: str, document: Document, data: str, work: str, results: str) -> tuple[str, tuple[str, str, str]]:
+    """Return what the folder of a training is called, and the folders of its data, of runs and of results."""
+    label = "".join(letter if letter.isalnum() else "-" for letter in document["model"]["preset"])
+    return f"{key or document['data']['name']}-{label}", (root_of(key, document, data, work), work, results)
+
+
+def root_of(key: str, document: Document, data: str, work: str) -> str:
+    """Return the folder of the data of the column with this key, which are staged; nothing for scenes made on the spot.
+
+    Without a key it is the folder of the dataset in ``data``.
+    """
+    column, name = COLUMNS.get(key), document["data"]["name"]
+    if name == "synthetic":
+        return ""
     if column is None:
-        return f"{name}-{label}", str(Path(data) / name)
-    root = staged(column.key, column.stage, Path(data), Path(work))
-    return f"{key}-{label}", "" if name == "synthetic" else str(root)
+        return str(Path(data) / name)
+    folder, _, inside = (column.folder or column.config or column.key).partition("/")
+    root = Path(data) / folder
+    if column.stage is not None:
+        root = staged(folder, column.stage, root, Path(work))
+    return str(root / inside)
 
 
 def train_and_score(
@@ -67,7 +131,8 @@ def train_and_score(
     numbers = {title: shown(metric, scores[channels][metric]) for title, channels in columns.items()}
     if average is not None:
         numbers[average] = statistics.mean(numbers.values())
-    return {"numbers": {row: numbers}, "metric": metric, "scores": scores, **done.cost}
+    rate = {"learning_rate": done.run.training.learning_rate}
+    return {"numbers": {row: numbers}, "metric": metric, "scores": scores, **rate, **done.cost}
 
 
 def by_class(row: str, **arguments: Any) -> dict[str, Any]:
@@ -77,14 +142,13 @@ def by_class(row: str, **arguments: Any) -> dict[str, Any]:
     return {**result, "numbers": {row: {"mean": scores["miou"], **scores["iou"]}}}
 
 
-def train_and_validate(row: str, rate: float, metric: str, title: str = "", **training: Any) -> dict[str, Any]:
-    """Train one network at a learning rate, and return its best score on the validation data.
+def train_and_validate(row: str, title: str, metric: str, **training: Any) -> dict[str, Any]:
+    """Train one network, and return its best score on the validation data in the column ``title``.
 
-    ``title`` names the data in the column of the table; ``training`` are the arguments of :func:`train`.
+    ``training`` are the arguments of :func:`train`.
     """
     done = train(**training)
-    column = f"{title}, {rate:g}" if title else f"{rate:g}"
-    numbers = {row: {column: shown(metric, done.metrics["best"]["score"])}}
+    numbers = {row: {title: shown(metric, done.metrics["best"]["score"])}}
     return {"numbers": numbers, "metric": metric, "best": done.metrics["best"], **done.cost}
 
 
@@ -111,13 +175,15 @@ class Cell:
     def task(self, where: Where, seed: int, length: Changes = TIME, minutes: float = MINUTES + 1) -> Task:
         """Return the run of this cell."""
         row, titles = self.row or self.model, dict(self.titles or {self.data.title: "all"})
-        arguments = {"row": row, "columns": titles, "metric": self.data.metric, "key": self.data.key}
+        arguments: dict[str, Any] = {"row": row, "columns": titles, "metric": self.data.metric, "key": self.data.key}
         if self.average is not None:
             arguments["average"] = self.average
-        document = self.data.document(self.model, seed, self.changes, length, where.configs)
-        minutes = PAPER_MINUTES if isinstance(self.data, PaperDataset) else minutes
-        name = f"{row}, {self.data.label(titles)}, seed {seed}"
-        return Task(name, self.run, {**arguments, "document": document}, minutes, folders(where))
+        if isinstance(self.data, PaperDataset):
+            minutes = PAPER_MINUTES
+        elif length is TIME:
+            arguments["rates"], minutes = RATES, minutes + TRIED_MINUTES * len(RATES)
+        arguments["document"] = self.data.document(self.model, seed, self.changes, length, where.configs)
+        return Task(f"{row}, {self.data.label(titles)}, seed {seed}", self.run, arguments, minutes, folders(where))
 
 
 def folders(where: Where) -> dict[str, str]:

@@ -22,7 +22,7 @@ ITEMS: dict[str, tuple[str, str]] = {
     "temporal": ("experiments.TEMPORAL", "dates encoded together, or one by one and then aggregated"),
     "local-observations": ("experiments.LOCAL_OBSERVATIONS", "with and without what was observed at a query"),
     "hyperspectral": ("experiments.BANDS_ITEM", "224 bands of which every second is gone at test"),
-    "rates": ("experiments.RATES", "learning rates of the baselines, tried on validation data"),
+    "rates": ("experiments.RATES_ITEM", "learning rates of all models, tried on validation data"),
     "sensitivity": ("experiments.SENSITIVITY", "score and FLOPs against κ, m and k"),
     "complexity": ("counts.COMPLEXITY", "pairs of latent and atom with global and with local attention"),
     "parameters": ("counts.PARAMETERS", "parameters of all models"),

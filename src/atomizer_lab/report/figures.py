@@ -13,7 +13,7 @@ from atomizer_lab.paper.experiments import GAIN
 from atomizer_lab.paper.item import Item
 from atomizer_lab.report.charts import Axes, Chart, Series, chart, colour_of, dots
 from atomizer_lab.report.results import ResultFile
-from atomizer_lab.report.tables import LOWER
+from atomizer_lab.report.tables import is_error
 
 COUNTS = {FOLDED: "as computed here", LITERAL: "as the paper writes it"}
 Numbers = Mapping[str, Mapping[str, float]]
@@ -53,16 +53,16 @@ def by_column(item: Item, file: ResultFile, start: str = "", unit: str = "%") ->
 
 
 def scores(item: Item, file: ResultFile) -> Charts:
-    """Return the charts of table 2; biomass has one of its own, as it is an error in tonnes."""
+    """Return the charts of table 2; heights have one of their own, as theirs are errors in metres."""
     paper, ours = transposed(item.paper), transposed(means(file))
 
     def part(numbers: Numbers, errors: bool) -> dict[str, Mapping[str, float]]:
-        return {column: rows for column, rows in numbers.items() if (LOWER in column) == errors}
+        return {column: rows for column, rows in numbers.items() if is_error(column) == errors}
 
     return [
         dots("In the paper", part(paper, errors=False), "%"),
         dots(f"Here, {file.scale}", part(ours, errors=False), "%"),
-        dots(f"Here, {file.scale}: errors of biomass", part(ours, errors=True), "t/ha, less is better"),
+        dots(f"Here, {file.scale}: errors of canopy height", part(ours, errors=True), "m, less is better"),
     ]
 
 
@@ -161,9 +161,14 @@ def _against(decode: dict[str, Any], name: str, title: str, what: str, y: str) -
     return chart(f"{y} against {title}", series, Axes(title, y, names=names))
 
 
+def channels(item: Item, file: ResultFile) -> Charts:
+    """Return the charts of table 3: mIoU by set of channels, in the paper and on MARIDA."""
+    return [*by_column(item, file, "S1F", "mIoU (%)")[:1], *by_column(item, file, "MARIDA", "mIoU (%)")[1:]]
+
+
 CHARTS: dict[str, Callable[[Item, ResultFile], Charts]] = {
     "table2": scores,
-    "table3": lambda item, file: by_column(item, file, "S1F", "mIoU (%)"),
+    "table3": channels,
     "compute": trade_off,
     "sensitivity": sensitivity,
     "rope": by_column,

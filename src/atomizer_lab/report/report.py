@@ -18,8 +18,8 @@ from atomizer_lab.report.claims import CLAIMS, claims
 from atomizer_lab.report.figures import charts
 from atomizer_lab.report.inspected import curves, figures_of, matrices
 from atomizer_lab.report.pages import figure, render
-from atomizer_lab.report.results import SMALL_DATA, ResultFile, Results, figure_in, read_results
-from atomizer_lab.report.tables import as_it_is, beside, log, runs, small_tasks
+from atomizer_lab.report.results import ResultFile, Results, figure_in, read_results
+from atomizer_lab.report.tables import as_it_is, beside, log, runs
 
 NOTES = {
     SMALL: "Small: real data on two CPU cores, with small models and short trainings. The paper's numbers, of large "
@@ -46,7 +46,7 @@ def write_report(results: Path, work: Path, output: Path) -> Path:
 
 def report(results: Results) -> str:
     """Return the page."""
-    items = [*results.items.values(), *([results.small_data] if results.small_data else [])]
+    items = list(results.items.values())
     files = [*items, *results.others]
     dates = sorted(str(machine["date"])[:10] for file in files for machine in file.machines if machine.get("date"))
     numbers = {
@@ -76,14 +76,10 @@ def _count(scale: str) -> int:
 def of_scale(results: Results, scale: str) -> Markup:
     """Return everything of one scale: items in groups, then what is missing with the command that makes it."""
     there, missing = results.of_scale(scale), []
-    small = results.small_data if scale == SMALL else None
     for name in ITEMS:
         own = item(name)
         if scale in own.scales and name not in there:
             missing.append((name, own.shows, own.scale(scale).protocol, own.command(scale)))
-    if scale == SMALL and small is None:
-        command = f"{SMALL_DATA} --data DATA"
-        missing.append(("small-data", "seven small tasks", "beside a forest and a regression", command))
     verdicts = {c.item: guarded(there[c.item], c.judged) for c in CLAIMS if c.item in there}
     return render(
         "scale.html",
@@ -93,7 +89,6 @@ def of_scale(results: Results, scale: str) -> Markup:
             group: [guarded(there[name], lambda file: section(results, file)) for name in names if name in there]
             for group, names in GROUPS.items()
         },
-        small_tasks="" if small is None else guarded(small, small_tasks),
         missing=missing,
         folder=results.folder,
     )

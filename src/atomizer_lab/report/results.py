@@ -15,7 +15,6 @@ from atomizer_lab.paper.looks import NAME as LOOKS
 from atomizer_lab.paper.looks import folder_of
 from atomizer_lab.paper.registry import ITEMS, item
 
-SMALL_DATA = "atomizer reproduce small-data"
 Document = Mapping[str, Any]
 
 
@@ -44,7 +43,7 @@ class ResultFile:
         """The command that makes the file; empty where it is of no item and does not say."""
         if self.item:
             return item(self.item).command(self.scale)
-        return str(self.document.get("command", "")).replace(SMALL_DATA, f"{SMALL_DATA} --data DATA")
+        return str(self.document.get("command", ""))
 
     @property
     def minutes(self) -> float | None:
@@ -88,7 +87,6 @@ class Results:
     folder: Path
     items: Mapping[tuple[str, str], ResultFile]  # by item and scale
     looks: Mapping[tuple[str, str], Looks]
-    small_data: ResultFile | None
     others: list[ResultFile]
 
     def of_scale(self, scale: str) -> dict[str, ResultFile]:
@@ -120,7 +118,7 @@ def read_results(folder: Path, work: Path) -> Results:
         raise DataError(folder, "no such folder of results; `atomizer reproduce ITEM` makes one")
     items: dict[tuple[str, str], ResultFile] = {}
     looks: dict[tuple[str, str], Looks] = {}
-    small_data, others = None, []
+    others = []
     for path in sorted(folder.glob("*.json")):
         file = read_file(path)
         if file.item:
@@ -131,11 +129,9 @@ def read_results(folder: Path, work: Path) -> Results:
             folder_of_looks = folder_of(path)
             if (folder_of_looks / LOOKS).exists():
                 looks[key] = read_looks(folder_of_looks, work)
-        elif file.document.get("command") == SMALL_DATA:  # with the recipe as it is
-            small_data = file
         else:
             others.append(file)
-    return Results(folder, items, looks, small_data, others)
+    return Results(folder, items, looks, others)
 
 
 def read_file(path: Path) -> ResultFile:

@@ -1,9 +1,8 @@
-"""The tables of the report: the paper's numbers beside the measured ones, the small tasks, files as they are."""
+"""The tables of the report: the paper's numbers beside the measured ones, and files as they are."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,14 +10,11 @@ from markupsafe import Markup
 
 from atomizer_lab.paper.item import Item
 from atomizer_lab.paper.models import ATOMIZER
-from atomizer_lab.report.charts import dots
 from atomizer_lab.report.pages import NOTHING, Cell, Head, Table, cell, render
 from atomizer_lab.report.results import ResultFile
-from atomizer_lab.small_data.small_data import CHANNELS, DATES, FOREST, mean_and_std, seeds_of
-from atomizer_lab.small_data.tasks import TASKS
 
 PAPER, HERE = "paper", "here"
-LOWER = "BioM"  # columns of biomass are errors: the lowest is the best
+ERRORS = ("BioM", "height")  # columns of these are errors: the lowest is the best
 UNJUDGED = ("compute", "sensitivity", "complexity", "parameters", "partition")  # numbers that are no scores
 LISTS = ("rows", "reading", "scores", "strategies", "runs")  # parts of other files that are tables
 MOST_COLUMNS, DEEPEST = 12, 3  # of such a table, and of nested values in it
@@ -58,6 +54,11 @@ def _names(rows: Rows) -> list[str]:
     return list(dict.fromkeys(column for columns in rows.values() for column in columns))
 
 
+def is_error(name: str) -> bool:
+    """Whether the numbers of a column are errors, of which the lowest is the best."""
+    return any(word in name for word in ERRORS)
+
+
 def _best(column: Column, paper: Rows, measured: Rows) -> float | None:
     """Return the best number of a column that has more than one."""
     name, side = column
@@ -68,7 +69,7 @@ def _best(column: Column, paper: Rows, measured: Rows) -> float | None:
         values = [mean for mean in means if not math.isnan(mean)]
     if len(values) < 2:
         return None
-    return min(values) if LOWER in name else max(values)
+    return min(values) if is_error(name) else max(values)
 
 
 def _cell(item: Item, column: Column, row: str, paper: Rows, measured: Rows, best: float | None) -> Cell:
@@ -84,44 +85,6 @@ def _cell(item: Item, column: Column, row: str, paper: Rows, measured: Rows, bes
         if math.isnan(value):
             return NOTHING
     return Cell(text, value, title, f"{side} best" if value == best else side)
-
-
-def small_tasks(file: ResultFile) -> Markup:
-    """Return the section of the small tasks: the network beside a forest, a regression and a constant."""
-    results, rows = file.results, []
-    for name, task in TASKS.items():
-        simple = results.get(f"{name}, {FOREST}", {})
-        own = [run[task.metric] for run in seeds_of(results, name)]
-        if not own and not simple:
-            continue
-        fitted = [simple.get(kind, {}).get(task.metric) for kind in ("forest", "regression")]
-        numbers = [statistics.mean(own) if own else None, *fitted, simple.get("constant")]
-        known = [number for number in numbers if number is not None]
-        best = min(known) if task.metric == "rmse" else max(known)
-        texts = [mean_and_std(own) if own else "", *("" if n is None else f"{n:.3f}" for n in numbers[1:])]
-        cells = [
-            NOTHING if number is None else Cell(text, number, style="best" if number == best else "")
-            for number, text in zip(numbers, texts, strict=True)
-        ]
-        rows.append([Cell(name, name), Cell(task.metric, task.metric), *cells])
-    heads = [Head(text) for text in ("task", "score", ATOMIZER, "forest", "regression", "constant")]
-    charts = []
-    for name, title in ((CHANNELS, "channels"), (DATES, "dates")):
-        fewer = dots(f"{name}: {title} at test", _with_fewer(results, name), "score")
-        charts += [fewer] if fewer else []
-    return render("small_tasks.html", file=file, table=Table("small tasks", heads, rows), charts=charts)
-
-
-def _with_fewer(results: Mapping[str, Any], name: str) -> dict[str, dict[str, float]]:
-    """Return scores with fewer channels or dates at test: one network, and forests fitted for each."""
-    simple, runs = results.get(f"{name}, {FOREST}"), [run["scores"] for run in seeds_of(results, name)]
-    if simple is None or not runs:
-        return {}
-    return {
-        kind: {ATOMIZER: statistics.mean(run[kind] for run in runs), "forest": score}
-        for kind, score in simple["scores"].items()
-        if all(kind in run for run in runs)
-    }
 
 
 def as_it_is(file: ResultFile) -> Markup:

@@ -1,4 +1,4 @@
-"""A dataset that is made on the spot, in the shape of any of the others, and needs no download."""
+"""A dataset that is made on the spot, in the shape of several of the others, and needs no download."""
 
 from __future__ import annotations
 

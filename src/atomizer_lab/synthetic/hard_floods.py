@@ -19,7 +19,7 @@ import numpy as np
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
-from atomizer_lab.synthetic.land_cover import WATERS, Cover
+from atomizer_lab.synthetic.land_cover import MIXTURES, WATERS, Cover
 from atomizer_lab.synthetic.landscape import Landscape, Recipe, make_landscape
 from atomizer_lab.synthetic.optics import Sky, draw_sky, observe
 from atomizer_lab.synthetic.radar import LOOKS, WIND_DB, backscatter
@@ -31,15 +31,7 @@ TARGET_M = 10.0  # pixel size of the target map
 SHADE_M = 10.0  # size of the small shadows and of the waves that mirror the sun
 RADAR = SENTINEL1.pick("VV", "VH")
 SHARP, COARSE = SENTINEL2.pick("B02", "B03", "B04", "B08"), SENTINEL2.pick("B05", "B06", "B07", "B8A", "B11", "B12")
-WET_PLAIN = {
-    Cover.SOIL: 0.6,
-    Cover.SMOOTH_SOIL: 0.6,
-    Cover.WET_SOIL: 1.0,
-    Cover.BURNT: 0.6,
-    Cover.MEADOW: 1.6,
-    Cover.MAIZE: 0.6,
-    Cover.WHEAT: 0.6,
-}
+WET_PLAIN = MIXTURES["wet_plain"]
 # Share of the places of SHADE_M that lie in shade, and how deep it is.
 SHADE = {
     Cover.CONIFER: (0.4, 0.95),

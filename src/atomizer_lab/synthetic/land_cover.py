@@ -49,6 +49,11 @@ SEASONS: dict[Cover, str] = {Cover[name]: days for name, days in _DATA["seasons"
 LATER: dict[Cover, tuple[Cover, float]] = {
     Cover[name]: (Cover[of], days) for name, (of, days) in _DATA["later"].items()
 }
+MIXTURES: dict[str, dict[Cover, float]] = {
+    mixture: {Cover[name]: share for name, share in shares.items()} for mixture, shares in _DATA["mixtures"].items()
+}
+BACKSCATTER_DB: dict[Cover, tuple[float, float]] = {Cover[n]: tuple(db) for n, db in _DATA["backscatter_db"].items()}
+GROWTH_DB: dict[Cover, tuple[float, float]] = {Cover[name]: tuple(db) for name, db in _DATA["growth_db"].items()}
 FLOWERS = {Cover.RAPESEED: (112.0, 12.0, 0.6), Cover.SUNFLOWER: (192.0, 9.0, 0.25)}  # day, width, share of the green
 CANOPY = {Cover.FOREST: ("leaf", 0.28), Cover.SHRUB: ("leaf", 0.1), Cover.VINEYARD: ("leaf", 0.05)}  # and its shade
 

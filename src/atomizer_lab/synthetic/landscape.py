@@ -91,7 +91,6 @@ class Landscape:
     later: Floats
     bright: Floats
     ground: str = "soil"
-    houses: Houses | None = None
     wind: float = 0.0  # 0 … 1, on water
 
     @cached_property
@@ -157,7 +156,6 @@ def make_landscape(rng: Random, canvas: Canvas, recipe: Recipe) -> Landscape:
         later=later,
         bright=bright,
         ground=recipe.ground,
-        houses=houses,
         wind=float(of_river.uniform(0, 1)) ** 2,
     )
 

@@ -1,4 +1,4 @@
-"""Scenes in the shape of each dataset: its sensors, size, dates, gaps and classes, filled with a synthetic landscape.
+"""Scenes in the shape of a dataset: its sensors, size, dates, gaps and classes, filled with a synthetic landscape.
 
 ``size`` is in pixels, for point clouds in metres. The names of classes are those of the datasets; class numbers that a
 dataset ignores are −1.
@@ -16,13 +16,12 @@ import torch
 
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Meta, Sample, dates_of
-from atomizer_io.data.sensors import GRAYSCALE, LIDAR, SENTINEL2
+from atomizer_io.data.sensors import LIDAR, SENTINEL2
 from atomizer_io.errors import ConfigError
 from atomizer_lab.synthetic import probes
-from atomizer_lab.synthetic.digits import draw_digits
-from atomizer_lab.synthetic.disasters import BURN_BANDS, RADAR, RGB, draw_burns, draw_damage, draw_floods
-from atomizer_lab.synthetic.farming import CASHEW_BANDS, ORBITS, PASTIS_BANDS, draw_cashew, draw_pastis
-from atomizer_lab.synthetic.forests import BIOMASS_BANDS, BIOMASS_RADAR, LANDSAT, draw_biomass, draw_drivers
+from atomizer_lab.synthetic.farming import ORBITS, PASTIS_BANDS, draw_pastis
+from atomizer_lab.synthetic.floods import RADAR, draw_floods
+from atomizer_lab.synthetic.forests import BIOMASS_BANDS, BIOMASS_RADAR, draw_biomass
 from atomizer_lab.synthetic.hard_floods import COARSE, SHARP, STRANGER, draw_hard_floods, draw_stranger
 from atomizer_lab.synthetic.land_use import LAND_USES, draw_land_use
 from atomizer_lab.synthetic.lidar_scenes import BANDS as ORTHO
@@ -58,42 +57,8 @@ def _each_once(*groups: tuple[Channel, ...]) -> tuple[Channel, ...]:
 
 
 SHAPES: dict[str, Shape] = {
-    "forestnet": Shape(
-        "classification",
-        LANDSAT,
-        332,
-        15.0,
-        draw_drivers,
-        (
-            *("Oil palm plantation", "Timber plantation", "Other large-scale plantations", "Grassland shrubland"),
-            *("Small-scale agriculture", "Small-scale mixed plantation", "Small-scale oil palm plantation", "Mining"),
-            *("Fish pond", "Logging", "Secondary forest", "Other"),
-        ),
-    ),
-    "burnscars": Shape("segmentation", BURN_BANDS, 512, 30.0, draw_burns, ("not burned", "burn scar")),
     "eurosat": Shape("classification", SENTINEL2.channels, 64, 10.0, draw_land_use, tuple(LAND_USES)),
-    "cashew": Shape(
-        "segmentation",
-        CASHEW_BANDS,
-        256,
-        10.0,
-        draw_cashew,
-        (
-            *("no data", "well-managed plantation", "poorly-managed plantation", "non-plantation", "residential"),
-            *("background", "uncertain"),
-        ),
-        temporal=True,
-    ),
     "sen1floods11": Shape("segmentation", (*RADAR, *SENTINEL2.channels), 512, 10.0, draw_floods, ("dry", "water")),
-    "xview2": Shape(
-        "segmentation",
-        RGB,
-        512,
-        0.5,
-        draw_damage,
-        ("background", "no damage", "minor damage", "major damage", "destroyed"),
-        temporal=True,
-    ),
     "biomassters": Shape(
         "regression", (*BIOMASS_RADAR, *BIOMASS_BANDS), 256, 10.0, draw_biomass, unit="t/ha", temporal=True
     ),
@@ -127,7 +92,6 @@ SHAPES: dict[str, Shape] = {
         draw_fractal,
         ("other", "ground", "vegetation", "building", "water", "bridge", "permanent structure"),
     ),
-    "mnist": Shape("classification", GRAYSCALE.channels, 28, 1.0, draw_digits, tuple("0123456789")),
 }
 PROBES: dict[str, Shape] = {
     "texture": Shape("segmentation", probes.BANDS, 40, 10.0, probes.draw_texture, ("rows", "no order")),

@@ -1,7 +1,7 @@
 """A landscape as a passive sensor sees it: reflectance in any channel with a wavelength, on any day, below any sky.
 
 Values come in the units in which the catalogue states its statistics: top of the atmosphere × 10⁴ for Sentinel-2,
-surface × 10⁴ for Sentinel-2 L2A, 0–1 for HLS, 8 bit for Landsat-8 and for RGB images; 0–1 for any other sensor.
+surface × 10⁴ for Sentinel-2 L2A, 8 bit for aerial images; 0–1 for any other sensor.
 """
 
 from __future__ import annotations
@@ -143,9 +143,7 @@ def in_units(reflectance: Floats, channels: Sequence[Channel]) -> Floats:
     sensor = channels[0].sensor
     if sensor in ("sentinel2", "sentinel2_l2a"):
         return np.clip(np.rint(reflectance * 1e4), 1, 32767)
-    if sensor == "landsat8":
-        return np.clip(np.rint(reflectance * 255), 0, 255)
-    if sensor in ("vhr", "aerial", "grayscale"):
+    if sensor == "aerial":
         white = np.array([WHITE.get(c.name, 0.4) for c in channels], dtype=np.float32)
         bright = np.clip(reflectance / white.reshape(-1, *[1] * (reflectance.ndim - 1)), 0, 1) ** np.float32(0.6)
         return np.rint(bright * 255)

@@ -13,8 +13,8 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2_L2A
 from atomizer_io.data.task_spec import IGNORE
-from atomizer_lab.synthetic.land_cover import Cover, composition, spectra
-from atomizer_lab.synthetic.radar import BACKSCATTER_DB, LOOKS, speckled
+from atomizer_lab.synthetic.land_cover import BACKSCATTER_DB, Cover, composition, spectra
+from atomizer_lab.synthetic.radar import LOOKS, speckled
 from atomizer_lab.synthetic.random_maps import Canvas, Floats, Ints, Random, polygons
 from atomizer_lab.synthetic.simulated import Simulated, grid_of
 

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
 import atomizer_io as aio
 from atomizer_io.data.channels import Channel
-from atomizer_io.data.sample import Sample, queries_at
+from atomizer_io.data.sample import queries_at
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.models.base import Model
-from scenes import points, raster
+from scenes import raster
 
 NAMES = ("ramen", "universat")
 TINY: dict[str, dict[str, Any]] = {
@@ -39,65 +38,6 @@ def grown(model: Model) -> Model:
             if name.endswith("_scale"):
                 parameter.fill_(0.5)
     return model
-
-
-def synthetic(like: str, count: int, **options: Any) -> tuple[Any, list[Sample]]:
-    dataset = aio.datasets.create("synthetic", like=like, split="train", size=16, **options)
-    return dataset, [dataset[number] for number in range(count)]
-
-
-# --- tasks ---
-
-
-@pytest.mark.parametrize(("name", "steps", "rate"), [("ramen", 60, 3e-3), ("universat", 90, 1e-2)])
-def test_eight_samples_are_learned_by_heart(name: str, steps: int, rate: float) -> None:
-    _, samples = synthetic("sen1floods11", 8)
-    samples = [replace(sample, atoms=sample.atoms.select("VV", "B11")) for sample in samples]
-    model = made(name, samples[0].atoms).train()
-    inputs = [model.preparer()(sample.atoms, sample.queries) for sample in samples]
-    target = torch.cat([sample.target for sample in samples])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
-    losses = []
-    for _ in range(steps):
-        loss = F.cross_entropy(torch.cat(model.predict(inputs)), target, ignore_index=-1)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-        if losses[-1] < 0.4 * losses[0]:
-            return
-    pytest.fail(f"the loss fell too little: {losses[::10]}")
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    ("like", "options"),
-    [
-        ("eurosat", {}),
-        ("cashew", {"dates": 1}),
-        ("biomassters", {"dates": 2}),
-        ("pastis-r", {"dates": 3}),
-        ("xview2", {}),
-    ],
-)
-def test_every_kind_of_task_is_trained(name: str, like: str, options: dict[str, Any], tmp_path: Path) -> None:
-    dataset, samples = synthetic(like, 2, **options)
-    info = dataset.info
-    of_task = {"task": info.task, "num_outputs": info.num_outputs, "channels": dataset.channels}
-    of_task |= {"target_mean": 100.0, "target_std": 80.0} if info.task == "regression" else {}
-    model = made(name, samples[0].atoms, **of_task).train()
-    inputs = [model.preparer()(sample.atoms, sample.queries) for sample in samples]
-    outputs = model.predict(inputs)
-    for output, sample in zip(outputs, samples, strict=True):
-        queries_shape = () if sample.queries is None else (len(sample.queries),)
-        assert output.shape == (*queries_shape, info.num_outputs) and output.isfinite().all()
-    sum(output.square().mean() for output in outputs).backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-    model.eval().save_pretrained(tmp_path)
-    loaded = aio.load_model(tmp_path)
-    with torch.no_grad():
-        for one, two in zip(model.predict(inputs), loaded.predict(inputs), strict=True):
-            assert torch.equal(one, two)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -181,11 +121,9 @@ def test_new_channels_are_read_by_their_wavelength_and_others_refused(name: str)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_points_and_nothing_are_refused(name: str) -> None:
+def test_nothing_is_refused(name: str) -> None:
     scene = raster(0, size=(8, 8))
     model = made(name, scene, task="classification")
-    with pytest.raises(AtomsError, match="reads rasters only, but the sites of lidar are points"):
-        model([scene + points(0)])
     nothing = aio.AtomSet.from_raster(np.full((3, 8, 8), np.nan), scene.channels, 10.0)
     with pytest.raises(AtomsError, match="nothing was observed"):
         model([nothing])

@@ -21,18 +21,6 @@ from scenes import raster
 TINY = {"width": 32, "depth": 4, "heads": 2, "decoder_width": 8}
 
 
-@pytest.mark.parametrize(
-    ("task", "outputs", "millions"),
-    [("classification", 10, 23.1), ("segmentation", 2, 33.7), ("segmentation", 19, 33.7)],
-)
-def test_it_has_the_size_of_the_papers_table(task: str, outputs: int, millions: float) -> None:
-    with torch.device("meta"):
-        model = aio.create_model("ramen", task=task, num_outputs=outputs)
-        small = aio.create_model("ramen_small", task=task, num_outputs=outputs)
-    assert model.num_parameters / 1e6 == pytest.approx(millions, rel=0.02)
-    assert small.num_parameters < 2e6
-
-
 def network(temporal: bool = True) -> RamenNetwork:
     torch.manual_seed(0)
     made = RamenNetwork(32, 4, 2, codes=8, relief=3, temporal=temporal, outputs=3, decoder_width=8)
@@ -180,10 +168,3 @@ def test_flops_are_those_counted_by_hand() -> None:
     adds += 4 * ((tokens + 1) * 12 * d * d + 2 * (tokens + 1) ** 2 * d)
     adds += 4 * d * 3
     assert model.flops([model.preparer()(scene, None)]) == 2 * adds
-
-
-def test_wrong_sizes_are_named() -> None:
-    with pytest.raises(ConfigError, match="width must be a multiple of the 16 heads of the L-TAE, got 40"):
-        aio.create_model("ramen", width=40)
-    with pytest.raises(ConfigError, match="encoding_m must be a positive number of metres"):
-        aio.create_model("ramen", encoding_m=0.0)

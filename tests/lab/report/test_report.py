@@ -88,7 +88,7 @@ def test_columns_that_the_paper_does_not_have_stand_in_a_block_of_their_own(tmp_
 
 
 def test_the_best_of_a_column_is_marked_and_errors_are_best_when_low(tmp_path: Path) -> None:
-    numbers = {"ResNet": {"chip": 80.0, "BioMassters chip": 60.0}, "ViT": {"chip": 70.0, "BioMassters chip": 50.0}}
+    numbers = {"ResNet": {"chip": 80.0, "canopy height": 60.0}, "ViT": {"chip": 70.0, "canopy height": 50.0}}
     write_item(tmp_path, "table2", "small", {"0": {"numbers": numbers}})
     best = re.findall(r'class="here best">([\d.]+)<', page_of(tmp_path))
     assert best == ["80.0", "50.0"]
@@ -120,31 +120,22 @@ def test_what_is_missing_is_named_with_its_command(tmp_path: Path) -> None:
         listed = panel(page, scale).partition("What is missing")[2]
         assert ("reproduce rope " in listed) == (scale != "small")
         assert ("reproduce hyperspectral " in listed) == (scale != "paper")  # the paper has no such data
-    assert "atomizer reproduce small-data --data DATA" in panel(page, "small")
-    assert "atomizer reproduce small-data" not in panel(page, "smoke")
 
 
 def test_an_empty_folder_gives_an_empty_page(tmp_path: Path) -> None:
     assert "holds no results yet" in page_of(tmp_path)
 
 
-def test_small_tasks_and_older_files_are_shown(tmp_path: Path) -> None:
-    baseline = {"forest": {"miou": 0.7}, "regression": {"miou": 0.65}, "constant": 0.5}
-    runs = {
-        "sen1floods11, forest and regression": {"result": baseline},
-        **{f"sen1floods11, seed {n}": {"result": {"miou": 0.8 + 0.01 * n}} for n in range(3)},
-        "sen1floods11-channels, forest and regression": {"result": {"scores": {"all": 0.7, "s1-only": 0.6}}},
-        "sen1floods11-channels, seed 0": {"result": {"scores": {"all": 0.8, "s1-only": 0.7}}},
-    }
-    document = {"command": "atomizer reproduce small-data", "what": "scores", "runs": runs}
-    (tmp_path / "small-data.json").write_text(json.dumps(document))
-    changed = {**document, "command": "atomizer reproduce small-data --set training.gradient_clip=2", "runs": {}}
-    (tmp_path / "small-data.older.json").write_text(json.dumps(changed))  # its name comes after
+def test_older_files_are_shown(tmp_path: Path) -> None:
+    runs = {f"sen1floods11, seed {n}": {"result": {"miou": 0.8 + 0.01 * n}, "arguments": {"seed": n}} for n in range(2)}
+    (tmp_path / "small-data.json").write_text(json.dumps({"what": "scores", "runs": runs}))
     (tmp_path / "mnist.json").write_text(json.dumps({"scores": {"test": {"accuracy": 0.987}}, "note": "shared cores"}))
     page = page_of(tmp_path)
     tables = Tables(page).found
-    assert tables["small tasks"][-1] == ["sen1floods11", "miou", "0.810 ± 0.010", "0.700", "0.650", "0.500"]
-    assert "sen1floods11-channels: channels at test" in panel(page, "small")
+    assert tables["small-data.json: runs"] == [
+        ["", "miou"],
+        *([f"sen1floods11, seed {n}", f"{0.8 + 0.01 * n:.4g}"] for n in range(2)),
+    ]
     assert tables["mnist.json: scores"] == [["", "accuracy"], ["test", "0.987"]]
     assert "shared cores" in panel(page, "other measurements")
 

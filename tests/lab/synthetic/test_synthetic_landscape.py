@@ -47,8 +47,8 @@ def test_sizes_are_in_metres() -> None:
         canvas = Canvas(round(1200 / gsd_m), round(1200 / gsd_m), gsd_m)
         parcels = polygons(np.random.default_rng(1), canvas, 100.0)
         assert len(np.unique(parcels.ids)) == pytest.approx(1200**2 / 100**2, rel=0.35)
-    houses = place(3, 200, 1.0, Recipe(FARMLAND.fields, town=0.8)).houses
-    assert houses is not None and 5 < np.median(houses.half_u * 2) < 18
+    areas = np.bincount(place(3, 200, 1.0, Recipe(FARMLAND.fields, town=0.8)).building.ravel())[1:]
+    assert 5 < np.median(areas[areas > 0]) ** 0.5 < 18
     wide = Recipe({Cover.MEADOW: 1.0}, woods=0.0, river_m=60.0)
     across_m = [place(seed, 100, 10.0, wide).water.sum() * 100 / 1000 for seed in range(8)]  # area by length
     assert 45 < np.median(across_m) < 110
