@@ -137,15 +137,8 @@ INLINE void hidden_tile(const Cells *t, Space *s, const int rows, const int colu
         }
 }
 
-INLINE void hidden_rows(const Cells *t, Space *s, const int rows, const int slopes, int64_t a, int r) {
-    int d = 0;
-    for (; d + 2 * LANES <= t->width; d += 2 * LANES) hidden_tile(t, s, rows, 2, slopes, a, r, d);
-    if (d < t->width) hidden_tile(t, s, rows, 1, slopes, a, r, d);
-}
-
 /* g and the logits of the `count` atoms from `a` on; `slot` is the place of the first atom's site among the sites. */
 INLINE int block(const Cells *t, Space *s, int64_t a, int count, int slot, const int slopes) {
-    int r = 0;
     real value[ATOMS];
     for (int i = 0; i < count; i++) {
         if (t->site[a + i] != s->sites[slot]) slot++;
@@ -153,14 +146,11 @@ INLINE int block(const Cells *t, Space *s, int64_t a, int count, int slot, const
         value[i] = t->value[t->order[a + i]];
     }
     fourier(value, count, t->value_frequencies, (real)t->value_step, s->phi, ATOMS);
-    while (r < count) switch (tile_rows(count - r)) {
-            case 6: hidden_rows(t, s, 6, slopes, a, r), r += 6; break;
-            case 5: hidden_rows(t, s, 5, slopes, a, r), r += 5; break;
-            case 4: hidden_rows(t, s, 4, slopes, a, r), r += 4; break;
-            case 3: hidden_rows(t, s, 3, slopes, a, r), r += 3; break;
-            case 2: hidden_rows(t, s, 2, slopes, a, r), r += 2; break;
-            default: hidden_rows(t, s, 1, slopes, a, r), r += 1; break;
-        }
+    int d = 0;
+#define HIDDEN_PAIR(rows) hidden_tile(t, s, rows, 2, slopes, a, r, d)
+#define HIDDEN_ONE(rows) hidden_tile(t, s, rows, 1, slopes, a, r, d)
+    for (; d + 2 * LANES <= t->width; d += 2 * LANES) BY_ROWS(count, HIDDEN_PAIR)
+    if (d < t->width) BY_ROWS(count, HIDDEN_ONE)
     dots(count, t->heads, s->hidden, s->logit_weight, t->width, s->logit, t->heads);
     return slot;
 }
@@ -245,12 +235,6 @@ INLINE void grad_tile(const Cells *t, Space *s, const int rows, const int column
     }
 }
 
-INLINE void grad_rows(const Cells *t, Space *s, const int rows, int64_t a, int r) {
-    int d = 0;
-    for (; d + 2 * LANES <= t->width; d += 2 * LANES) grad_tile(t, s, rows, 2, a, r, d);
-    if (d < t->width) grad_tile(t, s, rows, 1, a, r, d);
-}
-
 /* Gradients of the weights from the atoms of one block. */
 static void block_backward(const Cells *t, Space *s, int64_t g, int64_t a, int count, const real *inner) {
     const int heads = t->heads, width = t->width, features = value_features(t);
@@ -268,14 +252,11 @@ static void block_backward(const Cells *t, Space *s, int64_t g, int64_t a, int c
             s->weight_t[h * ATOMS + i] = logit_grad;
         }
     product(heads, count, s->weight_t, ATOMS, 1, s->hidden, (Matrix){t->logit_weight_grad, width}, width);
-    for (int r = 0; r < count;) switch (tile_rows(count - r)) {
-            case 6: grad_rows(t, s, 6, a, r), r += 6; break;
-            case 5: grad_rows(t, s, 5, a, r), r += 5; break;
-            case 4: grad_rows(t, s, 4, a, r), r += 4; break;
-            case 3: grad_rows(t, s, 3, a, r), r += 3; break;
-            case 2: grad_rows(t, s, 2, a, r), r += 2; break;
-            default: grad_rows(t, s, 1, a, r), r += 1; break;
-        }
+    int d = 0;
+#define GRAD_PAIR(rows) grad_tile(t, s, rows, 2, a, r, d)
+#define GRAD_ONE(rows) grad_tile(t, s, rows, 1, a, r, d)
+    for (; d + 2 * LANES <= width; d += 2 * LANES) BY_ROWS(count, GRAD_PAIR)
+    if (d < width) BY_ROWS(count, GRAD_ONE)
     product(features, count, s->phi, ATOMS, 1, s->hidden, (Matrix){t->value_weight_grad, width}, width);
 }
 

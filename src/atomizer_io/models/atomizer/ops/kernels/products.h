@@ -33,32 +33,34 @@ INLINE void product_tile(const int rows, const int columns, int depth, const rea
         for (int j = 0; j < columns; j++) store(c.at + r * c.row + j * LANES, sum[r][j]);
 }
 
-INLINE void product_rows(const int rows, int depth, const real *a, int a_row, int a_column, Matrix b, Matrix c, int width) {
-    int j = 0;
-    for (; j + 2 * LANES <= width; j += 2 * LANES)
-        product_tile(rows, 2, depth, a, a_row, a_column, (Matrix){b.at + j, b.row}, (Matrix){c.at + j, c.row});
-    if (j < width) product_tile(rows, 1, depth, a, a_row, a_column, (Matrix){b.at + j, b.row}, (Matrix){c.at + j, c.row});
-}
-
 /* How many of `rows` go into the next tile: tiles of nearly equal size, none of more than 6. */
 INLINE int tile_rows(int rows) {
     int tiles = (rows + 5) / 6;
     return (rows + tiles - 1) / tiles;
 }
 
-static void product(int rows, int depth, const real *a, int a_row, int a_column, Matrix b, Matrix c, int width) {
-    while (rows) {
-        int now = tile_rows(rows);
-        switch (now) {
-            case 6: product_rows(6, depth, a, a_row, a_column, b, c, width); break;
-            case 5: product_rows(5, depth, a, a_row, a_column, b, c, width); break;
-            case 4: product_rows(4, depth, a, a_row, a_column, b, c, width); break;
-            case 3: product_rows(3, depth, a, a_row, a_column, b, c, width); break;
-            case 2: product_rows(2, depth, a, a_row, a_column, b, c, width); break;
-            default: product_rows(1, depth, a, a_row, a_column, b, c, width); break;
-        }
-        rows -= now, a += now * a_row, c = below(c, now);
+/* Calls of a function of tiles for up to 6 of `count` rows each; the columns are those of the loop around. */
+#define BY_ROWS(count, tile)                                     \
+    for (int r = 0, now; r < (count); r += now) {                \
+        now = tile_rows((count) - r);                            \
+        switch (now) {                                           \
+            case 6: tile(6); break;                              \
+            case 5: tile(5); break;                              \
+            case 4: tile(4); break;                              \
+            case 3: tile(3); break;                              \
+            case 2: tile(2); break;                              \
+            default: tile(1); break;                             \
+        }                                                        \
     }
+
+static void product(int rows, int depth, const real *a, int a_row, int a_column, Matrix b, Matrix c, int width) {
+    int j = 0;
+#define PRODUCT_TILE(rows, columns) \
+    product_tile(rows, columns, depth, a + r * a_row, a_row, a_column, (Matrix){b.at + j, b.row}, (Matrix){below(c, r).at + j, c.row})
+#define PRODUCT_PAIR(rows) PRODUCT_TILE(rows, 2)
+#define PRODUCT_ONE(rows) PRODUCT_TILE(rows, 1)
+    for (; j + 2 * LANES <= width; j += 2 * LANES) BY_ROWS(rows, PRODUCT_PAIR)
+    if (j < width) BY_ROWS(rows, PRODUCT_ONE)
 }
 
 /* out[r * out_row + h] = x[r] . y[h] for rows of length width. */
