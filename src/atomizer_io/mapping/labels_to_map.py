@@ -55,7 +55,7 @@ def map_from_labels(
     began_s = time.monotonic() if began_s is None else began_s
     check(request, execution)
     runs = [run_of(request, fold) for fold in range(request.folds or 1)]
-    dataset: Any = opened(runs[0])
+    dataset = opened(runs[0])
     labels, notes, classes = inside(dataset)
     if classes is not None:
         runs = [with_options(run, classes=classes) for run in runs]

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.registry import create
 from atomizer_io.errors import ConfigError, DataError, NoSampleError, listed
 from atomizer_io.mapping.label_map import MapRequest
@@ -56,17 +55,20 @@ def with_options(run: Run, **options: Any) -> Run:
     return dataclasses.replace(run, data=dataclasses.replace(run.data, options={**run.data.options, **options}))
 
 
-def opened(run: Run) -> Dataset:
-    """Open all labels of a run that lie inside of the rasters."""
+def opened(run: Run) -> Any:
+    """Open the dataset of all labels of a run that lie inside of the rasters."""
     options, data = run.data.options, run.data
     try:
-        return create(data.name, data.root, "all", on_error=data.on_error, **options)
+        dataset: Any = create(data.name, data.root, "all", on_error=data.on_error, **options)
     except NoSampleError as error:
         raise DataError(
             options["labels"],
             "none of its labels lies inside the rasters: do both show the same area, and is the coordinate system of "
             "each the right one?",
         ) from error
+    if dataset.split_column is None:
+        _ = dataset.fold_of  # refuses blocks that are too few for the folds
+    return dataset
 
 
 def inside(dataset: Any) -> tuple[list[int], list[str], list[str] | None]:
