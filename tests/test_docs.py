@@ -38,6 +38,7 @@ QUICK = {
         *("training.accelerator=cpu", "data.workers=0"),
     ],
     "predict": ["--workers", "0"],
+    "map": ["training.max_steps=3", "training.accelerator=cpu", "data.workers=0"],
 }
 MISSING = {("july", "plot_02"), ("drone", "plot_03")}
 
@@ -166,7 +167,8 @@ def test_own_labels_from_a_vector_file_to_a_map(
         assert program == "atomizer"
         assert main([action, *rest, *QUICK.get(action, [])]) == 0, rest
         shown.append(capsys.readouterr().out)
-    checked, _, _, folds = shown
+    checked, _, _, folds, mapped = shown
+    assert "held-out labels of one of 5 folds" in mapped and "report: fields.html" in mapped
     assert "train, val, test: nothing is missing or broken" in checked and "maize" in checked and "look" not in checked
     with rasterio.open("crops.tif") as predicted:
         assert predicted.shape == (80, 80) and set(np.unique(predicted.read(1))) <= {0, 1}

@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,7 @@ class OfRaster(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         """Store the value with the last raster."""
-        if self.dest == "crs" and namespace.points is not None and not namespace.raster:
+        if self.dest == "crs" and getattr(namespace, "points", None) is not None and not namespace.raster:
             namespace.points_crs = values
             return
         if not namespace.raster:
@@ -81,31 +81,41 @@ class Raster(argparse.Action):
         namespace.raster = [*(namespace.raster or []), {"path": values}]
 
 
+def add_rasters(add: Callable[..., Any], text: str, of_crs: str) -> None:
+    """Add ``--raster``, explained by ``text``, and the options that belong to the raster before them."""
+    of_raster: dict[str, Any] = {"action": OfRaster}
+    add("--raster", action=Raster, metavar="FILE", help=text)
+    add("--sensor", **of_raster, help="sensor of the raster, such as sentinel2 (see `atomizer info sensors`)")
+    add("--bands", **of_raster, metavar="B02,B03,...", help="bands in the order of the file, - to skip one")
+    add("--date", **of_raster, metavar="YYYY-MM-DD", help="date of the raster")
+    add("--gsd", **of_raster, type=float, dest="gsd_m", help="pixel size of a raster without CRS, in metres")
+    add("--crs", **of_raster, metavar="EPSG:...", help=of_crs)
+    text = "value of the raster that means that nothing was observed, in addition to the one that the file names"
+    add("--nodata", **of_raster, type=float, metavar="VALUE", help=text)
+    text = "also read VRT files (mosaics of other files on this machine): only use it for VRT files of your own"
+    add("--allow-vrt", action="store_true", help=text)
+
+
+def rasters_of(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the rasters that the options name."""
+    return [{**raster, "allow_vrt": args.allow_vrt} for raster in args.raster or ()]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``atomizer predict``."""
     add = parser.add_argument
-    of_raster: dict[str, Any] = {"action": OfRaster}
     add("--model", required=True, metavar="FOLDER", help="folder of a model, such as runs/NAME/best")
     text = "the GeoTIFF, CSV or LAZ file to write; a folder for several outputs"
     add("-o", "--output", required=True, type=Path, metavar="FILE", help=text)
 
     add = parser.add_argument_group("inputs").add_argument
     text = "a raster (or a folder of patches, for -o labels.csv); may be repeated"
-    add("--raster", action=Raster, metavar="FILE", help=text)
-    add("--sensor", **of_raster, help="sensor of the raster, such as sentinel2 (see `atomizer info sensors`)")
-    add("--bands", **of_raster, metavar="B02,B03,...", help="bands in the order of the file, - to skip one")
-    add("--date", **of_raster, metavar="YYYY-MM-DD", help="date of the raster")
-    add("--gsd", **of_raster, type=float, dest="gsd_m", help="pixel size of a raster without CRS, in metres")
-    add("--crs", **of_raster, metavar="EPSG:...", help="coordinate system of a raster or point cloud without one")
-    text = "value of the raster that means that nothing was observed, in addition to the one that the file names"
-    add("--nodata", **of_raster, type=float, metavar="VALUE", help=text)
+    add_rasters(add, text, "coordinate system of a raster or point cloud without one")
     text = "LAS, LAZ, COPC or PLY files, or folders of them, to classify, or to map with --output-gsd; --crs after it "
     text += "is for point clouds without a coordinate system"
     add("--points", type=Path, action="extend", nargs="+", metavar="FILE", help=text)
     text = "CSV file that lists the rasters of many scenes; each scene gets a map"
     add("--list", type=Path, metavar="FILE", help=text)
-    text = "also read VRT files (mosaics of other files on this machine): only use it for VRT files of your own"
-    add("--allow-vrt", action="store_true", help=text)
     parser.set_defaults(points_crs=None)
 
     add = parser.add_argument_group("outputs").add_argument
@@ -184,8 +194,7 @@ def predict(args: argparse.Namespace) -> int:
             engine(args.engine, args.workers, args.scheduler), args.resume, args.overwrite, not args.quiet, log=print
         ),
     }
-    for raster in args.raster or ():
-        raster["allow_vrt"] = args.allow_vrt
+    args.raster = rasters_of(args)
     layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
     print(model_line(args.model))
     if in_points:
