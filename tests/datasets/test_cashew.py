@@ -260,17 +260,15 @@ def first(document: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        (lambda d: d.update(features=[]), "has no features"),
-        (lambda d: first(d)["properties"].pop("class"), "feature 0 has no geometry or no number as property 'class'"),
-        (lambda d: first(d)["properties"].update({"class": "cashew"}), "feature 0 has no geometry or no number"),
-        (lambda d: first(d).update(properties=None), "feature 0 has no geometry or no number"),
+        (lambda d: d.update(features=[]), "has no (features|geometries|column)"),
+        (lambda d: first(d)["properties"].pop("class"), "feature 0 has no number as 'class'"),
+        (lambda d: first(d)["properties"].update({"class": "cashew"}), "feature 0 has no number as 'class'"),
         (lambda d: first(d)["properties"].update({"class": 9}), "label 9"),
         (lambda d: first(d)["properties"].update({"class": 1.5}), "not whole numbers"),
-        (lambda d: first(d).update(geometry=None), "the geometry of feature 0 is not a polygon"),
+        (lambda d: first(d).update(geometry=None), "feature 0 is not a polygon"),
         (lambda d: first(d).update(geometry={"type": "Polygon", "coordinates": []}), "feature 0 is not a polygon"),
         (lambda d: first(d).update(geometry={"type": "Point", "coordinates": [1, 2]}), "feature 0 is not a polygon"),
-        (lambda d: d["crs"]["properties"].update(name="the moon"), "'crs' names no known coordinate system"),
-        (lambda d: d.update(crs="EPSG:32631"), "'crs' names no known coordinate system"),
+        (lambda d: d["crs"]["properties"].update(name="the moon"), "a coordinate system that cannot be understood"),
         (lambda d: d["crs"]["properties"].update(name="EPSG:32633"), "no polygon lies on"),
     ],
 )
@@ -283,7 +281,7 @@ def test_labels_that_are_wrong_are_named(folder: Path, change: Callable[[dict[st
 def test_a_missing_or_truncated_label_file_is_named(folder: Path) -> None:
     path = folder / "labels/00.geojson"
     path.write_text(path.read_text()[:500])
-    with pytest.raises(DataError, match=r"00\.geojson: is not JSON"):
+    with pytest.raises(DataError, match=r"00\.geojson: cannot be read"):
         aio.datasets.create("cashew", folder)[0]
     path.unlink()
     with pytest.raises(DataError, match=r"00\.geojson: no such file"):

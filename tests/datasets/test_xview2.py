@@ -20,7 +20,7 @@ import atomizer_io as aio
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets import xview2
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.polygons import from_wkt
+from atomizer_io.io.geometries import from_wkt
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import edit_json as edit
 from scenes import data_folder
@@ -172,9 +172,11 @@ def relocate(path: Path, matrix: np.ndarray, noise: float = 0.0) -> None:
 
     def change(document) -> None:
         for pixels, degrees in zip(document["features"]["xy"], document["features"]["lng_lat"], strict=True):
-            rings = from_wkt(pixels["wkt"], path)[0]
+            polygon = from_wkt(pixels["wkt"], path)
+            rings = [np.array(ring.coords) for ring in (polygon.exterior, *polygon.interiors)]
             moved = [np.column_stack([ring, np.ones(len(ring))]) @ matrix for ring in rings]
-            moved = [ring + rng.normal(0, noise, ring.shape) for ring in moved]
+            moved = [ring[:-1] + rng.normal(0, noise, ring[:-1].shape) for ring in moved]
+            moved = [np.concatenate([ring, ring[:1]]) for ring in moved]
             text = ", ".join("(" + ", ".join(f"{x:.12f} {y:.12f}" for x, y in ring) + ")" for ring in moved)
             degrees["wkt"] = f"POLYGON ({text})"
 

@@ -21,6 +21,7 @@ import yaml
 import atomizer_io as aio
 import chips
 import data as fixtures
+from atomizer_io.datasets.cashew import read_polygons as polygons_of
 from atomizer_io.datasets.registry import create
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.decoding.calibration import Calibration, Step, load_all
@@ -28,11 +29,12 @@ from atomizer_io.decoding.strategies import OperatingPoint
 from atomizer_io.errors import CheckpointError
 from atomizer_io.io import point_clouds
 from atomizer_io.io.crs import LocalFrame
+from atomizer_io.io.geometries import rasterised
 from atomizer_io.io.point_reference import PointCloudReference
-from atomizer_io.io.polygons import rasterised, read_geojson
 from atomizer_io.io.raster_sources import open_rasters
 from atomizer_io.io.tables import read_array
 from atomizer_io.io.tile_cache import TileCache
+from atomizer_io.io.vector_labels import LabelColumns, read_labels
 from atomizer_io.prediction.bulk import check_name, read_list
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.position_table import PositionTable
@@ -40,6 +42,7 @@ from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.training import config, state
 from atomizer_io.training.results import read_curve
 from data.fractal import GPS_TIME_S, write_laz
+from data.vectors import write_vector
 from faults.checks import Wrong, check_atoms, check_points, check_sample
 from scenes import SMALL, forge, raster
 
@@ -270,21 +273,24 @@ def make_positions(folder: Path) -> None:
     (folder / "places.csv").write_text("name,x,y\na,500010,4649990\nb,500050,4649950\n")
 
 
-def make_geopackage(folder: Path) -> None:
-    source = sqlite3.connect(folder / "places.gpkg")
-    source.execute("CREATE TABLE gpkg_geometry_columns (table_name TEXT, column_name TEXT, srs_id INTEGER)")
-    source.execute(
-        "CREATE TABLE gpkg_spatial_ref_sys "
-        "(srs_id INTEGER, organization TEXT, organization_coordsys_id INTEGER, definition TEXT)"
-    )
-    source.execute("CREATE TABLE places (fid INTEGER PRIMARY KEY, geom BLOB, name TEXT)")
-    source.execute("INSERT INTO gpkg_geometry_columns VALUES ('places', 'geom', 32631)")
-    source.execute("INSERT INTO gpkg_spatial_ref_sys VALUES (32631, 'EPSG', 32631, 'x')")
-    for i in range(3):
-        blob = b"GP\0\1" + struct.pack("<i", 32631) + b"\1" + struct.pack("<I2d", 1, 500010.0 + i, 4649990.0)
-        source.execute("INSERT INTO places VALUES (?, ?, ?)", (i, blob, f"p{i}"))
-    source.commit()
-    source.close()
+def make_points(folder: Path, name: str = "places.gpkg") -> None:
+    """Write three labelled points; a GeoPackage without the time at which it was written, which would change cases."""
+    import shapely
+
+    points = [shapely.Point(500010.0 + i, 4649990.0) for i in range(3)]
+    write_vector(folder / name, points, {"name": ["p0", "p1", "p2"]}, 32631)
+    if name.endswith(".gpkg"):
+        with contextlib.closing(sqlite3.connect(folder / name)) as source:
+            source.execute("UPDATE gpkg_contents SET last_change = '2021-07-04T00:00:00.000Z'")
+            source.commit()
+
+
+def read_labelled(folder: Path, out: Path, touched: Path, *, name: str) -> Any:
+    """Read points as labels of a training."""
+    labels = read_labels(folder / name, LabelColumns("name"), crs="EPSG:32631")
+    if not np.isfinite(labels.xy).all() or len(labels.classes) > 3:
+        raise Wrong("a position is not finite, or a class was made up")
+    return labels.xy, labels.target
 
 
 def read_positions(folder: Path, out: Path, touched: Path, *, name: str) -> Any:
@@ -330,7 +336,7 @@ def make_geojson(folder: Path) -> None:
 
 
 def read_polygons(folder: Path, out: Path, touched: Path) -> Any:
-    geometries, numbers = read_geojson(folder / "fields.geojson", "class", "EPSG:32631", (0.0, 0.0, 10.0, 10.0))
+    geometries, numbers = polygons_of(folder / "fields.geojson", "class", "EPSG:32631", (0.0, 0.0, 10.0, 10.0))
     if not np.isfinite(numbers).all():
         return "numbers that the dataset refuses"
     numbered = [(g, int(n)) for g, n in zip(geometries, numbers, strict=True) if 0 <= n < 1000]
@@ -473,7 +479,11 @@ TARGETS: tuple[Target, ...] = (
     Target("ply big-endian", partial(make_ply, kind="binary_big_endian"), read_points),
     Target("npy", make_array, lambda folder, out, touched: read_array(folder / "array.npy", "iuf"), share=3),
     Target("places csv", make_positions, partial(read_positions, name="places.csv"), share=2),
-    Target("geopackage", make_geopackage, partial(read_positions, name="places.gpkg"), share=3),
+    Target("geopackage", make_points, partial(read_positions, name="places.gpkg"), share=2),
+    *(
+        Target(f"labels {suffix}", partial(make_points, name=f"a.{suffix}"), partial(read_labelled, name=f"a.{suffix}"))
+        for suffix in ("gpkg", "geojson", "fgb", "shp", "parquet", "csv")
+    ),
     Target("list of scenes", make_list, read_scenes, kinds=(".csv",), share=2),
     Target("geojson", make_geojson, read_polygons, share=3),
     Target("yaml config", make_config, read_config, share=4),

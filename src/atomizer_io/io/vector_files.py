@@ -24,9 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import AtomizerError, DataError, first_line, is_utf8, listed
+from atomizer_io.io.geometries import Objects, from_blobs, from_texts
 from atomizer_io.io.raster_files import GRID_FILE
-
-Objects = NDArray[np.object_]
 
 KINDS = "GeoPackage (.gpkg), GeoJSON, FlatGeobuf (.fgb), Shapefile (.shp), GeoParquet or CSV"
 SUFFIXES = {
@@ -250,7 +249,6 @@ def ogr_file(path: Path, kind: str, layer: str | None) -> VectorFile:
 
 def ogr_batches(file: VectorFile, names: list[str]) -> Generator[Features]:
     """Yield the features of a file that GDAL reads."""
-    import shapely
     from pyogrio.raw import open_arrow
 
     opening = {"layer": file.layer, "columns": names, "return_fids": True, "batch_size": BATCH, "use_pyarrow": True}
@@ -258,7 +256,7 @@ def ogr_batches(file: VectorFile, names: list[str]) -> Generator[Features]:
         geometry, fid = meta["geometry_name"] or "wkb_geometry", meta["fid_column"] or "OGC_FID"
         for batch in reader:
             blobs = batch.column(geometry).to_numpy(zero_copy_only=False)
-            geometries = shapely.from_wkb(blobs, on_invalid="ignore")
+            geometries = from_blobs(blobs)
             ids = batch.column(fid).to_numpy(zero_copy_only=False)
             yield Features(ids, geometries, {name: batch.column(name) for name in names})
 
@@ -294,7 +292,6 @@ def check_packed(path: Path, metadata: Any) -> None:
 
 def parquet_batches(file: VectorFile, names: list[str]) -> Generator[Features]:
     """Yield the features of a GeoParquet; their numbers count its rows from 0."""
-    import shapely
     from pyarrow import parquet
 
     first = 0
@@ -302,8 +299,9 @@ def parquet_batches(file: VectorFile, names: list[str]) -> Generator[Features]:
     with parquet.ParquetFile(file.path, read_dictionary=columns) as source:  # a value that is repeated is kept once
         for batch in source.iter_batches(BATCH, columns=columns):
             blobs = batch.column(file.positions[0])
-            known = shapely.from_wkb(blobs.dictionary.to_numpy(zero_copy_only=False), on_invalid="ignore")
-            geometries = np.append(known, None)[blobs.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
+            known = from_blobs(blobs.dictionary.to_pylist())
+            table = np.concatenate([known, np.full(1, None, dtype=object)])
+            geometries = table[blobs.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
             ids = np.arange(first, first + len(batch), dtype=np.int64)
             yield Features(ids, geometries, {name: batch.column(name) for name in names})
             first += len(batch)
@@ -350,8 +348,7 @@ def csv_batches(file: VectorFile, names: list[str]) -> Generator[Features]:
     first = 2
     for batch in reader:
         if len(file.positions) == 1:
-            texts = batch.column(file.positions[0]).to_numpy(zero_copy_only=False)
-            geometry = shapely.from_wkt(texts, on_invalid="ignore")
+            geometry = from_texts(batch.column(file.positions[0]).to_pylist())
         else:
             x, y = (numbers_of(batch.column(name)) for name in file.positions)
             geometry = np.full(len(x), None, dtype=object)

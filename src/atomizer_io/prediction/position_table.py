@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
-import sqlite3
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +13,12 @@ from numpy.typing import NDArray
 
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import DataError
+from atomizer_io.io.vector_files import VectorFile
 from atomizer_io.texts import read_text
 
 DEGREES = "EPSG:4326"
 COLUMNS = (("x", "y", None), ("lon", "lat", DEGREES), ("longitude", "latitude", DEGREES))  # None: of the raster
-ENVELOPE_BYTES = (0, 32, 48, 48, 64)  # of a geometry of a GeoPackage, by the number in its flags
-LEAST_ROW = 16  # bytes that a row with a point takes in a file
-STEP, ENOUGH_STEPS = 1_000_000, 100  # instructions of the database between two checks, and checks for a small file
+POINT = 0  # number of shapely's type
 Floats = NDArray[np.float64]
 
 
@@ -78,60 +74,24 @@ def _read_csv(path: Path) -> PositionTable:
 
 
 def _read_geopackage(path: Path) -> PositionTable:
-    """Read the first table of points: its columns, and x and y as they are stored."""
-    source = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    most = path.stat().st_size
-    steps = itertools.count()
-    source.set_progress_handler(lambda: next(steps) > ENOUGH_STEPS + most // STEP, STEP)  # a view may never end
-    try:
-        tables = source.execute("SELECT table_name, column_name, srs_id FROM gpkg_geometry_columns").fetchall()
-        if not tables:
-            raise DataError(path, "has no table with geometries")
-        table, geometry, srs = tables[0]
-        system = source.execute(
-            "SELECT organization, organization_coordsys_id, definition FROM gpkg_spatial_ref_sys WHERE srs_id = ?",
-            [srs],
-        ).fetchone()
-        cursor = source.execute('SELECT * FROM "{}"'.format(str(table).replace('"', '""')))
-        names = [column[0] for column in cursor.description]
-        if geometry not in names:
-            raise DataError(path, f"has no column {geometry!r} of geometries in its table {table!r}")
-        at, stored = names.index(geometry), cursor.fetchmany(most // LEAST_ROW + 1)
-        if len(stored) > most // LEAST_ROW:
-            raise DataError(path, "has more rows than it has room for")
-    except (sqlite3.Error, UnicodeError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(path, f"is not a GeoPackage: {error}") from error
-    finally:
-        source.close()
-    positions = [_point(path, row[at]) for row in stored]
-    if "x" in names or "y" in names:
-        header, kept = tuple(names), [row[:at] + row[at + 1 :] for row in stored]
-        header = header[:at] + header[at + 1 :]
-    else:
-        header = (*names[:at], *names[at + 1 :], "x", "y")
-        kept = [(*row[:at], *row[at + 1 :], *position) for row, position in zip(stored, positions, strict=True)]
-    crs = None
-    if system is not None and isinstance(srs, int) and srs > 0:
-        crs = f"{system[0]}:{system[1]}" if str(system[0]).upper() == "EPSG" else str(system[2])
-    return PositionTable(header, tuple(kept), np.array(positions, np.float64).reshape(-1, 2), crs)
+    """Read a layer of points: its columns, and x and y as they are stored."""
+    import shapely
 
-
-def _point(path: Path, blob: bytes | None) -> tuple[float, float]:
-    """Return the coordinates in a geometry: a header with an envelope, then a point as well-known binary."""
-    if not isinstance(blob, bytes) or blob[:2] != b"GP":
-        raise DataError(path, "has a row without a geometry")
-    try:
-        start = 8 + ENVELOPE_BYTES[(blob[3] >> 1) & 7]
-        order = "<" if blob[start] else ">"
-        (kind,) = struct.unpack_from(f"{order}I", blob, start + 1)
-        if kind % 1000 != 1:  # 1001, 2001, 3001: with height or measure
-            raise DataError(path, f"has a geometry that is not a point (type {kind})")
-        x, y = struct.unpack_from(f"{order}2d", blob, start + 5)
-    except (IndexError, struct.error) as error:
-        raise DataError(path, "has a geometry that is cut off") from error
-    return x, y
+    file = VectorFile.open(path)
+    rows: list[tuple[Any, ...]] = []
+    positions = [np.empty((0, 2))]
+    named = {"x", "y"} & set(file.fields)
+    for batch in file.batches(file.fields):
+        kinds = shapely.get_type_id(batch.geometry)
+        wrong = np.flatnonzero((kinds != POINT) & ~shapely.is_missing(batch.geometry))
+        if len(wrong):
+            raise DataError(path, f"feature {batch.ids[wrong[0]]} is not a point")
+        xy = np.stack([shapely.get_x(batch.geometry), shapely.get_y(batch.geometry)], axis=1)
+        columns = [column.to_pylist() for column in batch.columns.values()]
+        rows += zip(batch.ids.tolist(), *columns, *(() if named else xy.T.tolist()), strict=True)
+        positions.append(xy)
+    header = ("fid", *file.fields, *(() if named else ("x", "y")))
+    return PositionTable(header, tuple(rows), np.concatenate(positions), file.crs)
 
 
 def columns_of(task_spec: TaskSpec) -> list[str]:
