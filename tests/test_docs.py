@@ -44,7 +44,8 @@ MISSING = {("july", "plot_02"), ("drone", "plot_03")}
 
 
 def blocks(language: str, page: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (DOCS / "how-to" / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = (DOCS / "how-to" / page).read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 def commands(page: str) -> list[list[str]]:
@@ -182,7 +183,8 @@ def test_every_option_of_ones_own_files_is_explained() -> None:
 
 
 def test_settings_that_depend_on_the_data_are_explained() -> None:
-    text = "".join((DOCS / "how-to" / name).read_text(encoding="utf-8") for name in ("training.md", "missing-channels.md"))
+    pages = (DOCS / "how-to" / name for name in ("training.md", "missing-channels.md"))
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     names = ["data.measure", "data.keep", "data.workers", "offset_scale_m", "rope_scale_m"]
     names += [field.name for field in dataclasses.fields(ChannelDropout)]
     assert [name for name in names if f"`{name}`" not in text] == []
