@@ -289,7 +289,7 @@ def read_labelled(folder: Path, out: Path, touched: Path, *, name: str) -> Any:
     """Read points as labels of a training."""
     labels = read_labels(folder / name, LabelColumns("name"), crs="EPSG:32631")
     if not np.isfinite(labels.xy).all() or len(labels.classes) > 3:
-        raise Wrong("a position is not finite, or a class was made up")
+        raise Wrong("a position is not finite, or a class is none of the file")
     return labels.xy, labels.target
 
 
