@@ -44,6 +44,7 @@ from atomizer_io.training.results import read_curve
 from data.fractal import GPS_TIME_S, write_laz
 from data.vectors import write_vector
 from faults.checks import Wrong, check_atoms, check_points, check_sample
+from predicting import Breaks, Killed
 from scenes import SMALL, forge, raster
 
 
@@ -422,20 +423,6 @@ def read_statistics(folder: Path, out: Path, touched: Path) -> Any:
 # folders to resume from
 
 
-class Killed(BaseException):
-    """As if the process ended here."""
-
-
-class Breaks:
-    """An engine that is killed after two windows."""
-
-    def run(self, function: Any, tasks: Any) -> Any:
-        for number, task in enumerate(tasks):
-            if number == 2:
-                raise Killed
-            yield task, function(task)
-
-
 def predicted(folder: Path, output: Path, **how: Any) -> None:
     scene = {"path": folder / "scene.tif", "sensor": "sentinel2"}
     chosen = {"windows": Windows(120), "decoding": Decoding("dense"), "execution": Execution(progress=False, **how)}
@@ -446,7 +433,7 @@ def make_parts(folder: Path) -> None:
     make_geotiff(folder)
     model_in(folder / "model")
     try:
-        predicted(folder, folder / "map.tif", engine=Breaks())
+        predicted(folder, folder / "map.tif", engine=Breaks(2))
     except Killed:
         (folder / "map.tif.parts" / "lock").write_text("process 1")
 
@@ -481,8 +468,8 @@ TARGETS: tuple[Target, ...] = (
     Target("places csv", make_positions, partial(read_positions, name="places.csv"), share=2),
     Target("geopackage", make_points, partial(read_positions, name="places.gpkg"), share=2),
     *(
-        Target(f"labels {suffix}", partial(make_points, name=f"a.{suffix}"), partial(read_labelled, name=f"a.{suffix}"))
-        for suffix in ("gpkg", "geojson", "fgb", "shp", "parquet", "csv")
+        Target(f"labels {name}", partial(make_points, name=name), partial(read_labelled, name=name))
+        for name in ("places.gpkg", "a.geojson", "a.fgb", "a.shp", "a.parquet", "a.csv")
     ),
     Target("list of scenes", make_list, read_scenes, kinds=(".csv",), share=2),
     Target("geojson", make_geojson, read_polygons, share=3),
