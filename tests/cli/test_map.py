@@ -99,16 +99,6 @@ def test_the_map_has_the_classes_of_the_labels_and_is_better_than_the_majority(m
 
 
 @pytest.mark.slow
-def test_areas_add_up_to_the_raster(made: Path) -> None:
-    report = json.loads((made / "map.accuracy.json").read_text())
-    total = HEIGHT * WIDTH * 100 / 1e4
-    assert sum(area["mapped"] for area in report["hectares"].values()) == pytest.approx(total, rel=1e-3)
-    assert report["area_adjusted"]
-    assert sum(area["value"] for area in report["hectares"].values()) == pytest.approx(total, rel=1e-3)
-    assert all(area["low"] <= area["value"] <= area["high"] for area in report["hectares"].values())
-
-
-@pytest.mark.slow
 def test_prediction_sets_cover_the_target(made: Path) -> None:
     with rasterio.open(made / "map.sets.tif") as source:
         names, size, inside = source.descriptions[1:], source.read(1), source.read()[1:]

@@ -33,9 +33,9 @@ from atomizer_io.io.polygons import rasterised, read_geojson
 from atomizer_io.io.raster_sources import open_rasters
 from atomizer_io.io.tables import read_array
 from atomizer_io.io.tile_cache import TileCache
+from atomizer_io.prediction.at_positions import PositionTable
 from atomizer_io.prediction.bulk import check_name, read_list
 from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.training import config, state
 from atomizer_io.training.results import read_curve

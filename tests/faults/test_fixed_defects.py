@@ -28,7 +28,7 @@ from atomizer_io.io.raster_pixels import opened, pixels
 from atomizer_io.io.raster_sources import open_rasters
 from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tile_cache import TileCache
-from atomizer_io.prediction.position_table import PositionTable
+from atomizer_io.prediction.at_positions import PositionTable
 from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training import config, state
 from atomizer_io.training.results import read_curve

@@ -12,8 +12,8 @@ import pytest
 from rasterio.warp import transform
 
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.prediction.at_positions import PositionTable
 from atomizer_io.prediction.options import Decoding
-from atomizer_io.prediction.position_table import PositionTable
 from chips import CORNER, UTM, model_folder, read, regression_folder, scene, values, write
 from predicting import Breaks, Killed, predict_at, predict_raster
 
@@ -85,12 +85,6 @@ def test_outside_and_unobserved(tmp_path: Path) -> None:
     assert result.predicted == 2
     filled = predict_at(model_folder(), rasters, places, tmp_path / "b.csv", fill=True)
     assert [bool(row["predicted_class"]) for row in table(filled.path)] == [True, False, True, True]
-
-
-def test_only_windows_with_places_are_computed(tmp_path: Path) -> None:
-    rasters = scene(tmp_path, 60, 60)
-    result = predict_at(model_folder(), rasters, listed(tmp_path, [centre(2, 2)]), tmp_path / "a.csv")
-    assert result.windows == 1
 
 
 def test_a_regression_target(tmp_path: Path) -> None:

@@ -13,16 +13,13 @@ import numpy as np
 import pytest
 import rasterio
 import rasterio.shutil
-import torch
 import yaml
-from safetensors.torch import load_file
 
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.las_folder import class_table, codes_of
 from atomizer_io.errors import ConfigError
-from atomizer_io.export.stac import _output
 from atomizer_io.figures.class_colours import class_colours
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.las_classes import las_codes
@@ -157,17 +154,6 @@ def test_point_clouds_have_the_codes_of_their_labels() -> None:
     assert las_codes(("ground", "cars")) == {"ground": 2, "cars": 65}, "of a model that knows no codes"
 
 
-def test_a_stac_item_has_the_codes() -> None:
-    pytest.importorskip("pystac")
-    task_spec = TaskSpec(num_outputs=3, class_names=("dry", "wet", "bare"), class_codes=(7, 2, 300))
-    classes = _output(task_spec).classes
-    assert classes is not None and [(item.value, item.name) for item in classes] == [
-        (7, "dry"),
-        (2, "wet"),
-        (300, "bare"),
-    ]
-
-
 def test_a_model_without_codes_is_the_one_it_was(tmp_path: Path) -> None:
     """Checkpoints that were saved before there were codes load, keep their fingerprint, and map 0 … C−1."""
     folder = model_folder()
@@ -180,13 +166,6 @@ def test_a_model_without_codes_is_the_one_it_was(tmp_path: Path) -> None:
     before, after = aio.load_model(old), aio.load_model(folder)
     assert before.task_spec.codes == (0, 1, 2) and fingerprint(before) == fingerprint(after)
     assert fingerprint(aio.load_model(model_folder(class_codes=(0, 1, 5)))) != fingerprint(before)
-
-
-def test_codes_do_not_change_the_weights(tmp_path: Path) -> None:
-    """The same labels under other numbers give the same training, to the bit."""
-    runs = [trained(tmp_path / name, codes) for name, codes in (("plain", (0, 1)), ("coded", (4, 9)))]
-    plain, coded = (load_file(folder / "model.safetensors") for folder in runs)
-    assert all(torch.equal(plain[name], coded[name]) for name in plain)
 
 
 @pytest.mark.parametrize(

@@ -33,13 +33,3 @@ WRONG: list[tuple[str, Callable[[], Any]]] = [
 def test_what_makes_no_sense_is_refused(message: str, choose: Callable[[], Any]) -> None:
     with pytest.raises(ConfigError, match=message):
         choose()
-
-
-def test_what_is_left_out_has_its_usual_value() -> None:
-    assert aio.PointCloudWindows(20.0) == aio.PointCloudWindows(20.0, 10.0)
-    assert aio.Decoding("zone_probe") == aio.Decoding("zone-probe")
-    assert aio.Decoding() == aio.Decoding("dense") and aio.Decoding(alpha=0.1).strategy == "calibrated"
-    lines = list[str]()
-    aio.Execution(log=lines.append).report("a line")
-    aio.Execution().report("there is no log")
-    assert lines == ["a line"]

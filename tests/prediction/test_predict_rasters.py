@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import shutil
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.decoding.scene_decoder import SceneDecoder
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.models.base import Cost
 from atomizer_io.prediction import rasters as module
 from atomizer_io.prediction.options import Decoding, Windows
 from atomizer_io.prediction.raster_checks import sensor_hint, warn_unlike
@@ -66,18 +64,6 @@ def test_blending_is_the_weighted_mean_of_the_windows(tmp_path: Path) -> None:
     np.testing.assert_allclose(probabilities(product).transpose(1, 2, 0), mean, atol=1e-3)
     ahead = np.sort(mean, axis=-1)[..., -1] - np.sort(mean, axis=-1)[..., -2] > 2e-3
     np.testing.assert_array_equal(read(product.path)[0][ahead], mean.argmax(axis=-1)[ahead])
-
-
-def test_the_order_of_windows_does_not_matter(tmp_path: Path) -> None:
-    class Backwards:
-        def run(self, function, tasks):
-            for task in reversed(list(tasks)):
-                yield task, function(task)
-
-    rasters = scene(tmp_path, 30, 20)
-    one = predict_raster(model_folder(), rasters, tmp_path / "a.tif")
-    two = predict_raster(model_folder(), rasters, tmp_path / "b.tif", engine=Backwards())
-    assert one.path.read_bytes() == two.path.read_bytes()
 
 
 @pytest.mark.parametrize("shape", [(1, 25), (25, 1), (1, 1), (13, 29), (12, 12)])
@@ -227,27 +213,6 @@ def test_cheaper_ways_to_decode(tmp_path: Path, decode: str) -> None:
     assert (read(product.path) < 3).all()
 
 
-@pytest.mark.parametrize("cost", [Cost(budget=20), Cost(atoms_per_latent=100), Cost(neighbors=3)])
-def test_cheaper_costs_are_the_same_twice(tmp_path: Path, cost: Cost) -> None:
-    rasters, decoding = scene(tmp_path, 24, 24), Decoding(cost=cost)
-    paths = [tmp_path / "a.tif", tmp_path / "b.tif"]
-    one, two = (predict_raster(model_folder(), rasters, path, decoding=decoding).path.read_bytes() for path in paths)
-    assert one == two
-
-
-def test_a_model_in_memory_and_another_after_it(tmp_path: Path) -> None:
-    rasters, model = scene(tmp_path, 14, 14), aio.AtomizerIO.from_pretrained(model_folder())
-    one = predict_raster(model, rasters, tmp_path / "map.tif", layers=["probabilities"])
-    before = probabilities(one)
-    stored = predict_raster(model_folder(), rasters, tmp_path / "b.tif", layers=["probabilities"])
-    np.testing.assert_array_equal(before, probabilities(stored))
-    with torch.no_grad():
-        for parameter in model.head.parameters():
-            parameter.mul_(-1)
-    two = predict_raster(model, rasters, tmp_path / "map.tif", layers=["probabilities"], overwrite=True)
-    assert np.abs(probabilities(two) - before).max() > 0.05, "the second model was used, not the first"
-
-
 def test_a_model_that_is_replaced_in_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(model_folder(), folder)
@@ -295,16 +260,6 @@ def test_channels_that_the_model_never_did_without(tmp_path: Path) -> None:
     predict_raster(model_folder(channels=seen), rasters, tmp_path / "b.tif")
 
 
-def test_the_usual_window(tmp_path: Path) -> None:
-    """Twice the side of a scene of 120 m, but not if that is more atoms than a window should have."""
-    path = write(tmp_path / "wide.tif", values(10, 60))
-    sizes = {}
-    for scale in (60.0, 6000.0):
-        plan = module.RasterScene.of(model_folder(rope_scale_m=scale), {"path": path, "sensor": "sentinel2"})
-        sizes[scale] = usual_window_m(aio.load_model(plan.model.folder), plan.sources)
-    assert sizes == {60.0: 240.0, 6000.0: 12000.0}
-
-
 def test_pixels_much_finer_than_in_training_make_smaller_windows_and_are_warned_about(tmp_path: Path) -> None:
     model, fine = aio.load_model(model_folder()), scene(tmp_path, 40, 40)
     source = RasterScene.of(model_folder(), fine).sources[0]
@@ -330,26 +285,3 @@ def test_what_cannot_be_predicted(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=message):
             predict_raster(model, rasters, tmp_path / "a.tif", **how)
     assert not list(tmp_path.glob("a*")), "nothing is left of what cannot be done"
-
-
-def test_top_level_names() -> None:
-    assert aio.predict_raster is module.predict_raster
-    with pytest.raises(AttributeError):
-        aio.predict_weather  # noqa: B018
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert callable(aio.predict_points)
-        assert callable(aio.predict_at)
-
-
-def test_bands_can_be_left_out(tmp_path: Path) -> None:
-    array = values(12, 12)
-    masked = np.concatenate([array[:1], np.full_like(array[:1], 7), array[1:]])
-    whole = {"path": write(tmp_path / "whole.tif", array), "sensor": "sentinel2", "bands": NAMES}
-    names = [NAMES[0], "-", *NAMES[1:]]
-    rasters = {"path": write(tmp_path / "masked.tif", masked, names=None), "sensor": "sentinel2"}
-    one = predict_raster(model_folder(), whole, tmp_path / "a.tif")
-    two = predict_raster(model_folder(), {**rasters, "bands": names}, tmp_path / "b.tif")
-    assert np.array_equal(read(one.path), read(two.path))
-    with pytest.raises(DataError, match="all its bands are left out"):
-        predict_raster(model_folder(), {**rasters, "bands": ["-"] * len(names)}, tmp_path / "c.tif")

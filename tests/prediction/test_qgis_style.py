@@ -8,7 +8,7 @@ import pytest
 
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.prediction.products import MapClasses
-from atomizer_io.prediction.qgis_style import paletted, ramp, sizes
+from atomizer_io.prediction.qgis_style import paletted, sizes
 
 
 def renderer(style: str) -> Element:
@@ -30,13 +30,6 @@ def test_classes_have_the_codes_names_and_colours_of_the_map() -> None:
     ]
     colours = ["#" + "".join(f"{round(255 * part):02x}" for part in colour) for _, colour in legend.values()]
     assert [entry.get("color") for entry in entries] == colours
-
-
-def test_a_ramp_reaches_from_end_to_end() -> None:
-    style = renderer(ramp(0.0, 1.0))
-    assert style.get("type") == "singlebandpseudocolor"
-    items = style.findall("rastershader/colorrampshader/item")
-    assert [float(item.get("value", "")) for item in items] == [0, 0.25, 0.5, 0.75, 1]
 
 
 @pytest.mark.parametrize("classes", [1, 2, 9])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atomizer_io.prediction.raster_windows import RasterWindow, WindowAxis, WindowLayout, ramp
+from atomizer_io.prediction.raster_windows import WindowAxis
 
 lengths = st.integers(1, 300)
 sizes = st.integers(1, 80)
@@ -28,15 +26,6 @@ def test_windows_reach_from_end_to_end_and_overlap(length: int, size: int, share
     assert (common >= min(np.floor(share * size + 1e-6), size - 1)).all()
 
 
-@given(lengths, sizes, shares)
-def test_strips_divide_the_map(length: int, size: int, share: float) -> None:
-    axis = WindowAxis.over(length, size, share)
-    strips = [axis.strip(number) for number in range(len(axis.starts))]
-    assert strips[0][0] == 0
-    assert strips[-1][1] == length
-    assert all(a[1] == b[0] for a, b in itertools.pairwise(strips))
-
-
 @given(lengths, sizes, shares, st.data())
 def test_covering_finds_what_a_search_finds(length: int, size: int, share: float, data: st.DataObject) -> None:
     axis = WindowAxis.over(length, size, share)
@@ -44,18 +33,3 @@ def test_covering_finds_what_a_search_finds(length: int, size: int, share: float
     last = data.draw(st.integers(first + 1, length))
     spans = zip(axis.starts, axis.ends, strict=True)
     assert list(axis.covering((first, last))) == [i for i, (s, e) in enumerate(spans) if s < last and e > first]
-
-
-def test_windows_are_cut_to_the_map() -> None:
-    layout = WindowLayout(WindowAxis.over(1, 20, 0.25), WindowAxis.over(50, 20, 0.25))
-    assert layout.size == (1, 20)
-    assert len(layout.windows([0])) == 3
-    assert layout.window(0, 2) == RasterWindow(0, 2, 0, 30, 1, 20)
-    assert layout.window(0, 2).name == "window-00000-00002"
-
-
-def test_the_ramp_is_smooth_symmetric_and_positive() -> None:
-    weights = ramp(np.arange(64) + 0.5, 64)
-    assert weights.min() > 0
-    np.testing.assert_allclose(weights, weights[::-1], rtol=1e-5)
-    assert np.abs(np.diff(weights)).max() < 0.06

@@ -67,19 +67,6 @@ def test_a_window_is_one_call_in_any_layout(tmp_path: Path, monkeypatch: pytest.
     np.testing.assert_array_equal(result, array[[0, 2], 15:35, 20:40])
 
 
-def test_alpha_comes_with_the_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    array = np.clip(values(12, 12), 1, 250).astype(np.uint8)
-    alpha = np.full((1, 12, 12), 255, np.uint8)
-    alpha[:, :2] = 0
-    path = write(tmp_path / "a.tif", np.concatenate([array, alpha]), names=None)
-    source = RasterSource.open(RasterInput.of({"path": path, "sensor": "aerial"}))
-    assert [channel.name for channel in source.channels] == ["R", "G", "B"]
-    spy = Spy(monkeypatch)
-    atoms = source.atoms(LocalFrame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
-    assert spy.bands == [[1, 2, 3, 4]] and spy.masks == 0
-    assert atoms.num_atoms == 3 * 10 * 12
-
-
 def test_a_number_that_float32_cannot_hold_is_absent(tmp_path: Path) -> None:
     """As an infinite one is; the map has a prediction by the other bands of the pixel."""
     array = values(12, 12).astype(np.float64)

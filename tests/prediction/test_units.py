@@ -11,11 +11,10 @@ import rasterio
 
 import atomizer_io as aio
 import data as fixtures
-from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.biomassters import BioMassters
 from atomizer_io.models.storage import fingerprint
-from chips import CORNER, model_folder, regression_folder, scene
-from predicting import command, predict_points, predict_raster, write_las
+from chips import CORNER, model_folder, scene
+from predicting import command, predict_points, write_las
 from scenes import forge
 
 BIOMASS = {"target_name": "above-ground biomass", "target_unit": "t/ha"}
@@ -41,13 +40,6 @@ def test_the_map_describes_its_target(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "1 of 1 positions (above-ground biomass in t/ha)" in capsys.readouterr().out
 
 
-def test_without_a_name_it_is_a_value(tmp_path: Path) -> None:
-    product = predict_raster(regression_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif")
-    with rasterio.open(product.path) as file:
-        assert file.descriptions == ("value",)
-        assert file.units == (None,)
-
-
 def test_models_without_names_still_load(tmp_path: Path) -> None:
     """And are the same to their calibration, as names change no prediction."""
     model = aio.AtomizerIO.from_pretrained(biomass_folder())
@@ -71,15 +63,6 @@ def test_training_keeps_what_the_dataset_knows_of_its_target(tmp_path: Path) -> 
     run = Run(model=ModelSettings(preset="atomizer_io_tiny"))
     task_spec = build(run, train, inspect(run, train)).task_spec
     assert (task_spec.target_name, task_spec.target_unit) == tuple(BIOMASS.values())
-
-
-def test_stac_has_them() -> None:
-    pytest.importorskip("pystac")
-    from atomizer_io.export.stac import _output
-
-    settings = {"task": "regression", "num_outputs": 1}
-    assert _output(TaskSpec(**settings, **BIOMASS)).description == "above-ground biomass in t/ha."
-    assert _output(TaskSpec(**settings)).description == "Values in the units of the target."
 
 
 def test_dimensions_of_points_say_what_they_are(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from atomizer_io.cli import main
 from atomizer_io.models.registry import create_model
 from atomizer_lab.bench.model_inputs import PAPER_INPUTS, ModelInput, raster_input
-from atomizer_lab.bench.models import Limits, ModelRow, cell, kept, measure, settings_for, usual_models
+from atomizer_lab.bench.models import Limits, cell, measure, settings_for, usual_models
 
 
 def test_a_row_per_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,22 +53,6 @@ def test_some_rows_are_measured_again_and_the_others_kept(tmp_path: Path, capsys
     assert "models.json is no table of models; name another file" in capsys.readouterr().err
 
 
-def test_all_rows_of_an_input_are_measured_again_where_no_model_is_named(tmp_path: Path) -> None:
-    output = tmp_path / "models.json"
-    rows = [{"input": "xview2", "model": "unet"}, {"input": "eurosat", "model": "unet"}]
-    output.write_text(json.dumps({"benchmark": "models", "rows": rows}))
-    assert kept(output, [PAPER_INPUTS["xview2"]], [])["rows"] == rows[1:]
-    assert kept(output, [PAPER_INPUTS["xview2"]], ["ramen"])["rows"] == rows
-    assert kept(tmp_path / "none.json", [PAPER_INPUTS["xview2"]], [])["rows"] == []
-
-
-def test_what_takes_too_long_is_marked_and_what_was_measured_is_kept() -> None:
-    row = cell("unet", raster_input(512, 512, 15), Limits(seconds=0.0))
-    assert row.stopped == "stopped after 0 s" and row.step_s is None and "stopped after 0 s" in row.line()
-    row = cell("unet", raster_input(512, 512, 15), Limits(bytes=1 << 20))
-    assert row.stopped == "needs more than 0 GB"
-
-
 def test_what_a_model_cannot_do_is_reported() -> None:
     reports: list[object] = []
     row = cell("unet", PAPER_INPUTS["dales"], Limits())
@@ -99,20 +83,6 @@ def test_every_model_of_the_paper_is_built_for_every_input(scene: ModelInput) ->
         with torch.device("meta"):
             model = create_model(name, task_spec=scene.task_spec, **settings_for(name, scene))
         assert model.task_spec.task == scene.task and model.num_parameters > 1e7
-
-
-def test_models_suit_the_input() -> None:
-    pair = PAPER_INPUTS["xview2"]
-    assert "vit_small_temporal" in usual_models(pair) and "unet" not in usual_models(pair)
-    assert settings_for("vit_small_temporal", pair) == {"image_px": 512, "temporal": "linear", "num_dates": 2}
-    assert "num_dates" not in settings_for("vit_small_temporal", PAPER_INPUTS["pastis"])
-    assert "vit_small_patch8" in usual_models(PAPER_INPUTS["eurosat"])
-    assert "vit_small" in usual_models(PAPER_INPUTS["forestnet"])
-    assert settings_for("pixels", PAPER_INPUTS["dales"]) == {}
-
-
-def test_a_row_shows_what_is_missing() -> None:
-    assert ModelRow("a", "unet", stopped="needs more than 1 GB").line().endswith("–   needs more than 1 GB")
 
 
 def test_mistakes_are_named(capsys: pytest.CaptureFixture[str]) -> None:

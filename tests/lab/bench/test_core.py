@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from atomizer_io.data.grid import Grid
-from atomizer_lab.baselines.unet import Trunk
 from atomizer_lab.bench.core import CoreBenchmark, plot, scene
-from atomizer_lab.bench.measure import peak_extra_bytes, seconds
 
 
 def test_benchmark_of_a_small_scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,19 +43,3 @@ def test_what_is_timed_gives_the_same_outputs() -> None:
     fast = benchmark.model([atoms], [positions])[0]
     slow = benchmark.reference([atoms], [positions])[0]
     torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
-
-
-def test_memory_that_is_freed_again_is_seen() -> None:
-    size = 200_000_000
-    assert 0.9 * size < peak_extra_bytes(lambda: torch.zeros(size // 4).sum()) < 1.5 * size
-    assert peak_extra_bytes(lambda: None) < 0.1 * size
-
-
-def test_the_shortest_call_counts() -> None:
-    calls = []
-    assert 0 <= seconds(lambda: calls.append(0), repeats=3) < 1
-    assert len(calls) == 3
-
-
-def test_unet_keeps_the_size_of_its_input() -> None:
-    assert Trunk(4, 3).eval()(torch.zeros(1, 4, 48, 32)).shape == (1, 3, 48, 32)

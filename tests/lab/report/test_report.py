@@ -79,28 +79,6 @@ def test_the_papers_number_stands_next_to_the_measured_one(tmp_path: Path) -> No
     assert by_name["Atomizer-IO without RoPE"] == ["29.48", "–"]
 
 
-def test_columns_that_the_paper_does_not_have_stand_in_a_block_of_their_own(tmp_path: Path) -> None:
-    write_item(tmp_path, "table2", "small", {"0": {"numbers": {"UNet": {"Rondônia": 71.0}}}})
-    groups, heads, *rows = Tables(page_of(tmp_path)).found["table2, small"]
-    assert groups == ["", "here (small)", "paper (tab:single_task_results)"] and heads[1] == "Rondônia"
-    assert {row[0]: row[1] for row in rows}["UNet"] == "71.0"
-    assert {row[0]: row[2] for row in rows}["RAMEN"] == "92.1"
-
-
-def test_the_best_of_a_column_is_marked_and_errors_are_best_when_low(tmp_path: Path) -> None:
-    numbers = {"ResNet": {"chip": 80.0, "canopy height": 60.0}, "ViT": {"chip": 70.0, "canopy height": 50.0}}
-    write_item(tmp_path, "table2", "small", {"0": {"numbers": numbers}})
-    best = re.findall(r'class="here best">([\d.]+)<', page_of(tmp_path))
-    assert best == ["80.0", "50.0"]
-
-
-def test_the_gain_by_aggregation_stands_next_to_the_papers(tmp_path: Path) -> None:
-    numbers = ({"joint": {"T = 6": 60.0 + n}, "aggregated": {"T = 6": 64.0 + 2 * n}} for n in range(2))
-    write_item(tmp_path, "temporal", "small", {f"seed {n}": {"numbers": cells} for n, cells in enumerate(numbers)})
-    groups, _, *rows = Tables(page_of(tmp_path)).found["temporal, small"]
-    assert groups[1] == "T = 6" and {row[0]: row[1:3] for row in rows}["gain by aggregation"] == ["4.85", "4.50 ± 0.71"]
-
-
 def test_scales_are_never_in_one_table(tmp_path: Path) -> None:
     write_item(tmp_path, "rope", "small", {"0": {"numbers": {"Atomizer-IO": {"MNIST": 97.13}}}})
     write_item(tmp_path, "rope", "smoke", {"0": {"numbers": {"Atomizer-IO": {"MNIST": 11.87}}}})
@@ -126,41 +104,6 @@ def test_an_empty_folder_gives_an_empty_page(tmp_path: Path) -> None:
     assert "holds no results yet" in page_of(tmp_path)
 
 
-def test_older_files_are_shown(tmp_path: Path) -> None:
-    runs = {f"sen1floods11, seed {n}": {"result": {"miou": 0.8 + 0.01 * n}, "arguments": {"seed": n}} for n in range(2)}
-    (tmp_path / "small-data.json").write_text(json.dumps({"what": "scores", "runs": runs}))
-    (tmp_path / "mnist.json").write_text(json.dumps({"scores": {"test": {"accuracy": 0.987}}, "note": "shared cores"}))
-    page = page_of(tmp_path)
-    tables = Tables(page).found
-    assert tables["small-data.json: runs"] == [
-        ["", "miou"],
-        *([f"sen1floods11, seed {n}", f"{0.8 + 0.01 * n:.4g}"] for n in range(2)),
-    ]
-    assert tables["mnist.json: scores"] == [["", "accuracy"], ["test", "0.987"]]
-    assert "shared cores" in panel(page, "other measurements")
-
-
-def test_rows_that_were_measured_on_several_days_say_so(tmp_path: Path) -> None:
-    def row(model: str, day: str, commit: str) -> dict[str, object]:
-        machine = {"date": f"2026-11-{day}T10:00:00", "commit": commit, "processor": "a", "threads": 2}
-        figures = {"answer_s": 0.5, "step_s": None, "stopped": None}  # old name
-        return {"input": "xview2", "model": model, **figures, "limits": {"repeats": 2}, "machine": machine}
-
-    whole = {"rows": [{"way": "dense", "seconds": 9.8}]}
-    document = {"benchmark": "models", "rows": [row("unet", "18", "new"), row("ramen", "17", "old")], "whole": whole}
-    (tmp_path / "models.json").write_text(json.dumps(document))
-    page = page_of(tmp_path)
-    tables = Tables(page).found
-    assert tables["models.json: rows"] == [
-        ["", "input", "model", "answer_s", "day", "commit"],  # old name
-        ["0", "xview2", "unet", "0.5", "2026-11-18", "new"],
-        ["1", "xview2", "ramen", "0.5", "2026-11-17", "old"],
-    ]
-    assert tables["models.json: whole predictions"][1] == ["0", "dense", "9.8"]
-    assert "2026-11-17T10:00:00, commit old; 2026-11-18T10:00:00, commit new" in panel(page, "other measurements")
-    assert tables["what was run"][1][-4:-1] == ["2026-11-18 10:00", "old, new", "a, threads: 2"]
-
-
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
@@ -180,39 +123,6 @@ def test_a_malformed_file_is_named(tmp_path: Path, text: str, cause: str, capsys
     assert "rope-small.json" in message and cause in message and not (tmp_path / "page.html").exists()
 
 
-def test_malformed_looks_and_doubles_are_named(tmp_path: Path) -> None:
-    write_item(tmp_path, "table2", "small", {"0": scores(["ResNet"], ["chip"], 0)})
-    path = write_looks(tmp_path, "table2-small", ["chip"], ["ResNet"])
-    looks = json.loads(path.read_text())
-    next(iter(looks["runs"].values()))["columns"]["chip"]["picture"] = {"file": "x.png"}  # old name
-    path.write_text(json.dumps(looks))
-    with pytest.raises(DataError, match=r"table2-small.*malformed.*'in'"):
-        page_of(tmp_path)
-    path.write_text("{}")
-    with pytest.raises(DataError, match=r"looks.json.*'data' is malformed"):
-        page_of(tmp_path)
-    path.unlink()
-    (tmp_path / "again.json").write_bytes((tmp_path / "table2-small.json").read_bytes())
-    with pytest.raises(DataError, match=r"again.json is of the same item and scale"):
-        page_of(tmp_path)
-
-
-def test_no_folder_of_results_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--results", str(tmp_path / "none")]) == 2
-    assert "no such folder of results" in capsys.readouterr().err
-
-
-def test_missing_figures_name_the_command_that_makes_them(tmp_path: Path) -> None:
-    results, work = tmp_path / "results", tmp_path / "runs"
-    write_item(results, "table2", "small", {"0": scores(["ResNet"], ["chip"], 0)})
-    write_looks(results, "table2-small", ["chip"], ["ResNet"], work)
-    assert not list(results.rglob("*.png"))
-    with_figures, without = page_of(results, work), page_of(results)
-    assert with_figures.count("<img") == 3 and "not published with the results" not in with_figures
-    assert without.count("<img") == 0 and "3 figures show data that are not published" in without
-    assert "atomizer reproduce table2 --scale small --data DATA" in without.partition("not published")[2]
-
-
 def test_everything_is_on_the_page_with_its_command(everything: Path) -> None:
     page = everything.read_text(encoding="utf-8")
     small = panel(page, "small")
@@ -226,18 +136,6 @@ def test_everything_is_on_the_page_with_its_command(everything: Path) -> None:
     sources = re.findall(r'src="([^"]*)"', page)
     assert len(sources) > 20 and all(source.startswith("data:image/png;base64,") for source in sources)
     assert not re.search(r"https?://|@import|url\(", page)
-
-
-def test_datasets_of_the_compute_figure_have_charts_of_their_own(tmp_path: Path) -> None:
-    cells = {"mIoU": 80.0, "GFLOP": 2.0, "GFLOP as written": 3.0, "decoded, %": 100.0}
-    rows = {f"{data}: {name}": cells for data in ("BurnScars", "PASTIS") for name in ("dense, κ 100", "ResNet")}
-    write_item(tmp_path, "compute", "paper", {"0": {"numbers": rows}})
-    titles = re.findall(r'<svg [^>]*aria-label="([^"]*)"', panel(page_of(tmp_path), "paper"))
-    assert titles == [
-        f"Here, paper, {data}: FLOPs {way}"
-        for data in ("BurnScars", "PASTIS")
-        for way in ("as computed here", "as the paper writes it")
-    ]
 
 
 INTERACT = """
@@ -320,17 +218,6 @@ def test_text_of_result_files_is_escaped_everywhere(tmp_path: Path) -> None:
             assert page.count("<script>") == count, path.name
             shown += "&lt;script&gt;" in page
     assert shown >= 15, shown
-
-
-def test_predictions_of_digits_are_escaped(tmp_path: Path) -> None:
-    write_everything(tmp_path / "results", tmp_path / "work")
-    path = next(path for path in (tmp_path / "results").rglob("looks.json") if "digits" in path.read_text())
-    looks = json.loads(path.read_text())
-    looks["digits"][0]["truth"] = f'"{SCRIPT_TAG}'  # old name
-    next(iter(looks["digits"][0]["columns"].values()))["answers"] = {"ViT": SCRIPT_TAG}  # old name
-    path.write_text(json.dumps(looks))
-    page = page_of(tmp_path / "results", tmp_path / "work")
-    assert SCRIPT_TAG not in page and page.count("&lt;script&gt;") >= 2
 
 
 def with_scripts(value: object, *, keys: bool) -> object:
