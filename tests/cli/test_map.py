@@ -20,7 +20,6 @@ from atomizer_io.cli import main
 from atomizer_io.cli.map import renamed, seconds
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.errors import ConfigError
-from atomizer_io.mapping import runs
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import bands, patches
 from data.vectors import moved, write_vector
@@ -247,21 +246,6 @@ def test_what_cannot_work_is_an_error_before_any_work(
     assert command(tmp_path, "labels.gpkg", *more) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "map.tif").exists() and not list(tmp_path.glob("map.run/*"))
-
-
-def test_an_interrupt_names_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    write_scene(tmp_path)
-    xy, classes = points(40)
-    write_points(tmp_path / "labels.gpkg", [NAMES[number] for number in classes], xy)
-
-    def stopped(*args: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "train", stopped)
-    assert command(tmp_path) == 130
-    assert "the same `atomizer map` command with --resume goes on" in capsys.readouterr().err
 
 
 def test_durations_and_options_in_messages() -> None:

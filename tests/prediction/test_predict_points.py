@@ -21,7 +21,6 @@ from atomizer_io.decoding import Calibration, OperatingPoint, dense, zone_probe
 from atomizer_io.decoding.calibration import Step
 from atomizer_io.decoding.strategies import STRATEGIES
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.io import point_store
 from atomizer_io.io.point_atoms import one_per_cube, point_cloud_atoms
 from atomizer_io.io.point_clouds import read_point_cloud, within
 from atomizer_io.io.point_reference import PointCloudReference
@@ -365,15 +364,6 @@ def test_engines_write_the_same_bytes(model: Path, tmp_path: Path, cluster: Any)
         assert output.read_bytes() == (tmp_path / "0.laz").read_bytes()
 
 
-def test_chunks_of_the_file_do_not_matter(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cloud = made(tmp_path / "in.laz", points=400)
-    predict_points(model, cloud, tmp_path / "one.las")
-    for module in (las, point_store):
-        monkeypatch.setattr(module, "CHUNK", 37)
-    predict_points(model, cloud, tmp_path / "many.las")
-    assert (tmp_path / "one.las").read_bytes() == (tmp_path / "many.las").read_bytes()
-
-
 def test_interrupted_at_every_step(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud, output = made(tmp_path / "in.laz", points=300), tmp_path / "out.laz"
     predict_points(model, cloud, tmp_path / "whole.laz")
@@ -508,18 +498,6 @@ def test_a_cloud_unlike_the_training_data_is_warned_about(tmp_path: Path) -> Non
         predict_points(tiny(**denser), cloud, tmp_path / "f.laz")
     with pytest.warns(UserWarning, match=r"in\.laz is unlike .*intensities around .* the model knows about 19"):
         predict_points(tiny(**{**usual, "fields": {"intensity": (3.0, 0.5)}}), cloud, tmp_path / "c.laz")
-
-
-def test_headers_that_are_wrong_about_the_extent(model: Path, tmp_path: Path) -> None:
-    cloud = made(tmp_path / "right.las", points=200)
-    predict_points(model, cloud, tmp_path / "a.las")
-    content = bytearray(cloud.read_bytes())
-    for extent in ((0.0,) * 6, (float("nan"),) * 6, (1e9, -1e9) * 3):
-        struct.pack_into("<6d", content, 179, *extent)
-        (tmp_path / "wrong.las").write_bytes(content)
-        predict_points(model, tmp_path / "wrong.las", tmp_path / "b.las", overwrite=True)
-        for name in CLASSES:
-            assert np.allclose(laspy.read(tmp_path / "a.las")[name], laspy.read(tmp_path / "b.las")[name], atol=1e-3)
 
 
 def test_a_stray_point_is_named(model: Path, tmp_path: Path) -> None:
@@ -776,15 +754,6 @@ def test_longitude_and_latitude_are_not_predicted(
     assert [path.name for path in tmp_path.iterdir()] == ["in.las"]
 
 
-def test_names_of_classes_that_las_cannot_hold(tmp_path: Path) -> None:
-    cloud = made(tmp_path / "in.laz", points=50)
-    for name, message in (("Intensity", "has a dimension 'intensity'"), ("ü" * 17, "too long")):
-        with pytest.raises(AtomizerError, match=message):
-            predict_points(tiny(class_names=(name, "b", "c")), cloud, tmp_path / "out.laz")
-    product = predict_points(tiny(class_names=()), cloud, tmp_path / "out.laz")
-    assert product.codes == {"class 0": 64, "class 1": 65, "class 2": 66}
-
-
 def test_codes_of_the_paper_s_datasets() -> None:
     dales = ("ground", "vegetation", "cars", "trucks", "power lines", "fences", "poles", "buildings")
     assert list(las_codes(dales).values()) == [2, 5, 66, 67, 14, 69, 70, 6]
@@ -865,16 +834,3 @@ def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"bare\.laz: has no coordinate system"):
         predict_points(model, bare, tmp_path / "out.las", rasters=[photo])
     assert not list(tmp_path.glob("out*"))
-
-
-@pytest.mark.realdata
-def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
-    from atomizer_io.io.raster_sources import RasterInput
-
-    folder = data_folder("lidar-hd")
-    photo = RasterInput(folder / "ortho/test_data_rgb.tif", "aerial", ("R", "G", "B"))
-    cloud = folder / "tiles/test_data_77055_627760_LA93_IGN69.laz"
-    few, windows = Decoding("zone-probe", cost=Cost(atoms_per_latent=2000)), PointCloudWindows()
-    product = predict_points(model, cloud, tmp_path / "out.laz", rasters=[photo], decoding=few, windows=windows)
-    assert product.windows == 1
-    assert_kept(cloud, tmp_path / "out.laz")

@@ -124,15 +124,6 @@ def test_any_size_is_predicted_and_trained(name: str, shape: tuple[int, int]) ->
     assert result.shape == (shape[0] * shape[1], 2) and result.isfinite().all()
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_other_pixel_sizes_are_put_on_the_finest(name: str) -> None:
-    fine, coarse = raster(5, size=(16, 16)), raster(6, names=("B11",), size=(8, 8), gsd=20.0)
-    model = aio.create_model(name, channels=(fine + coarse).channels).eval()
-    image = model.preparer()(fine + coarse, None)
-    assert image.values_TCHW.shape == (1, 4, 16, 16)
-    assert aio.create_model(name, channels=fine.channels, gsd_m=20.0).preparer()(fine, None).values_TCHW.shape[-1] == 8
-
-
 # --- pixels as patches ---
 
 
@@ -168,15 +159,6 @@ def test_removed_pixels_are_no_tokens_and_others_keep_their_place() -> None:
         torch.testing.assert_close(model([sparse.atoms]), expected)
 
 
-def test_scenes_of_a_batch_may_keep_different_numbers_of_pixels() -> None:
-    model = digit_model().eval()
-    scenes = [sparsify(s, share, torch.Generator()).atoms for s, share in zip(digits(3), (0, 0.4, 0.9), strict=True)]
-    with torch.no_grad():
-        alone = torch.cat([model([scene]) for scene in scenes])
-        torch.testing.assert_close(model(scenes), alone)
-        torch.testing.assert_close(model(scenes[:1] * 2), alone[[0, 0]])
-
-
 # --- FLOPs ---
 
 
@@ -194,16 +176,6 @@ def convolutions(network: nn.Module, *arguments: torch.Tensor) -> float:
     for hook in hooks:
         hook.remove()
     return total
-
-
-@pytest.mark.parametrize("share", [0.0, 0.8])
-def test_flops_of_a_transformer_by_hand(share: float) -> None:
-    model = digit_model().eval()
-    scene = sparsify(digits(1)[0], share, torch.Generator()).atoms
-    image = model.preparer()(scene, None)
-    width, tokens = 32, 1 + len(image.kept_K)
-    block = tokens * (4 * width**2 + 2 * width * 4 * width) + 2 * tokens**2 * width
-    assert model.flops([image]) == 2 * (64 * width + 2 * block + width * 3)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("resnet50", 158.0), ("vit_small", 175.0)])

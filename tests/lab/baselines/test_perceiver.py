@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import gelu, one_hot
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import atomizer_io as aio
 from atomizer_io.data.sample import queries_at
 from atomizer_io.data.sensors import LIDAR, SENTINEL1, SENTINEL2
-from atomizer_io.errors import AtomsError, QueryError, UnknownChannelError
+from atomizer_io.errors import UnknownChannelError
 from atomizer_io.models.atomizer.encodings import fourier
 from atomizer_io.models.atomizer.ops import memory
 from atomizer_io.models.atomizer.tokens import value_features
@@ -185,40 +184,6 @@ def test_the_layers_are_those_of_transformers() -> None:
     torch.testing.assert_close(predicted(model, atoms, where), expected, rtol=1e-5, atol=1e-5)
 
 
-# --- memory ---
-
-
-class Largest(TorchDispatchMode):
-    """Notes the largest tensor that is made."""
-
-    size = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-        made = function(*arguments, **(named or {}))
-        for value in made if isinstance(made, (tuple, list)) else (made,):
-            if isinstance(value, Tensor):
-                self.size = max(self.size, value.untyped_storage().nbytes())
-        return made
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_no_tensor_grows_with_atoms_and_latents(training: bool) -> None:
-    """Of 90 000 atoms × 64 latents × 4 heads nothing larger than a block is ever there."""
-    model = aio.create_model("perceiver_io_small", extent_m=1500.0)
-    small, large = (raster(0, size=(side, side)) for side in (50, 173))
-    sizes = []
-    for atoms in (small, large):
-        inputs = [model.preparer()(atoms, queries_at(queries(0, 20)))]
-        with Largest() as largest, torch.set_grad_enabled(training):
-            (outputs,) = model.predict(inputs)
-            if training:
-                outputs.square().mean().backward()
-        sizes.append(largest.size)
-    assert small.num_atoms == 7500 and large.num_atoms == 89787
-    assert max(sizes) < 2 * memory.CPU_BLOCK_BYTES < 89787 * 64 * 4 * 4
-    assert sizes[1] < 1.5 * sizes[0]
-
-
 # --- points ---
 
 
@@ -263,24 +228,6 @@ def test_a_limit_on_points_leaves_pixels_and_draws_anew_in_training() -> None:
     assert model.training_cost() == Cost(max_points=15)
     model.keep_cost(Cost(max_points=9, budget=50))
     assert model.training_cost() == Cost(max_points=9, budget=50) and model.settings()["max_points"] == 9
-
-
-def test_a_budget_of_atoms_is_a_draw_of_valid_ones() -> None:
-    model, atoms = made(), mixed()
-    scene = model.preparer()(atoms, queries_at(queries(0, 3)), Cost(budget=100), torch.Generator().manual_seed(0))
-    assert scene.num_atoms == 100
-    for acquisition, numbers in zip(atoms, scene.used, strict=True):
-        assert numbers is not None and bool(acquisition.valid_mask().flatten()[numbers].all())
-        assert bool((numbers.diff() > 0).all())
-    kept = []
-    for acquisition, numbers in zip(atoms, scene.used, strict=True):
-        mask = torch.zeros(acquisition.values.numel(), dtype=torch.bool)
-        mask[numbers] = True
-        kept.append(dataclasses.replace(acquisition, valid=mask.reshape(acquisition.values.shape)))
-    with torch.no_grad():
-        (result,) = model.predict([scene])
-        whole = dataclasses.replace(scene, atoms=aio.AtomSet(tuple(kept)), used=(None,) * 4)
-        torch.testing.assert_close(result, model.predict([whole])[0], rtol=1e-9, atol=1e-9)
 
 
 # --- queries and scenes ---
@@ -352,28 +299,6 @@ def test_half_precision_and_no_queries() -> None:
     assert model([atoms], [torch.zeros(0, 2)])[0].shape == (0, 3)
 
 
-@pytest.mark.parametrize(
-    ("where", "sites", "words"),
-    [
-        (torch.zeros(2, 3), {}, "expected \\(queries, 2\\)"),
-        (torch.tensor([[0.0, 0.0], [torch.nan, 0.0]]), {}, "query 1 is at"),
-        (torch.tensor([[1e6, 0.0]], dtype=torch.float64), {}, "the scene is .* m wide around"),
-        (torch.zeros(1, 2), {7: torch.zeros(1)}, "acquisition 7, but the scene has 4"),
-        (torch.zeros(1, 2), {3: torch.zeros(2)}, "expected one per query"),
-        (torch.zeros(1, 2), {3: torch.tensor([40])}, "site 40 of acquisition 3 does not exist: it has 40"),
-    ],
-)
-def test_bad_queries_are_named(where: Tensor, sites: dict[int, Tensor], words: str) -> None:
-    with pytest.raises(QueryError, match=words):
-        predicted(made(point_tokens=True), mixed(), where, sites)
-
-
-def test_a_scene_without_atoms_is_named() -> None:
-    nothing = aio.AtomSet.from_raster(np.full((1, 2, 2), np.nan), SENTINEL2.pick("B02"), 10.0)
-    with pytest.raises(AtomsError, match="no valid atom"):
-        predicted(made(), nothing, queries(0, 1))
-
-
 # --- windows ---
 
 WINDOWS = {"task": "segmentation", "pixel_m": 10.0, "window_px": 8}
@@ -420,16 +345,3 @@ def test_every_pixel_is_in_the_window_that_decodes_it(size: tuple[int, int]) -> 
         assert bool((own.positions.amax(dim=0) - own.positions.amin(dim=0) <= 80.0).all()), "nine pixels at most"
         apart_MP = torch.cdist(part.queries_M2 + part.center_2, own.positions)
         assert float(apart_MP.amin(dim=1).max()) < 1e-6
-
-
-def test_where_a_window_shows_nothing_the_nearest_one_decodes_whatever_the_other_queries() -> None:
-    model, atoms = made(**WINDOWS), raster(0, size=(24, 24))
-    (own,) = atoms
-    middle = (own.positions.abs() < 45).all(dim=1)  # a cloud over the window in the middle, and a bit more
-    cloudy = aio.AtomSet((dataclasses.replace(own, valid=own.valid_mask() & ~middle[:, None]),))
-    where = aio.Grid(24, 24, gsd_m=10.0).positions()
-    result, hidden = predicted(model, cloudy, where), (where.abs() < 39).all(dim=1)
-    assert bool(result.isfinite().all()) and int(hidden.sum()) == 64
-    torch.testing.assert_close(predicted(model, cloudy, where[hidden]), result[hidden])
-    whole = made(**{**WINDOWS, "window_px": None, "position_scale_m": 40.0})
-    assert not torch.allclose(predicted(whole, cloudy, where[hidden]), result[hidden]), "not the whole scene"

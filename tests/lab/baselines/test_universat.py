@@ -15,8 +15,6 @@ from atomizer_lab.baselines import universat_network
 from atomizer_lab.baselines.modalities import Spectrum
 from atomizer_lab.baselines.universat_layers import (
     AxialPool,
-    GatedBlock,
-    GatedCrossBlock,
     Rotary,
 )
 from atomizer_lab.baselines.universat_network import Layout, PatchEncoder
@@ -91,36 +89,6 @@ def test_axial_pooling_is_what_plain_loops_give(expand: int, entries: int, turn:
     for b in range(2):
         for row in range(3):
             torch.testing.assert_close(result[b, row], pooled(layer, x[b, row], angle), rtol=1e-6, atol=1e-6)
-
-
-def attended(layer: GatedBlock | GatedCrossBlock, x_LD: Tensor, context_LD: Tensor, angles: tuple[Tensor, Tensor]):
-    """Gated attention by loops over heads, with all scores at once."""
-    both = (layer.query.weight @ x_LD.T).T
-    parts = []
-    for h in range(layer.heads):
-        own = slice(h * layer.head, (h + 1) * layer.head)
-        query, gate = both[:, 2 * h * layer.head :][:, : layer.head], both[:, (2 * h + 1) * layer.head :]
-        key, value = context_LD @ layer.key.weight[own].T, context_LD @ layer.value.weight[own].T
-        query = torch.stack([rotated(layer.query_norm(q), a) for q, a in zip(query, angles[0], strict=True)])
-        key = torch.stack([rotated(layer.key_norm(k), a) for k, a in zip(key, angles[1], strict=True)])
-        result = (query @ key.T / math.sqrt(layer.head)).softmax(dim=1) @ value
-        parts.append(result * gate[:, : layer.head].sigmoid())
-    return layer.out(torch.cat(parts, dim=1))
-
-
-def test_gated_blocks_are_what_plain_loops_give() -> None:
-    x, context = torch.randn(5, 16, dtype=torch.float64), torch.randn(7, 16, dtype=torch.float64)
-    here, there = torch.rand(5, 2, dtype=torch.float64), torch.rand(7, 2, dtype=torch.float64)
-    block = drawn(GatedBlock(16, 2))
-    angle = here @ block.rotary.frequency
-    out = x + block.attention_scale * attended(block, *[block.norm(x)] * 2, (angle, angle))
-    out = out + block.mlp_scale * block.mlp(block.mlp_norm(out))
-    torch.testing.assert_close(block(x[None], here)[0], out)
-    cross = drawn(GatedCrossBlock(16, 2))
-    angles = (here @ cross.rotary.frequency, there @ cross.rotary.frequency)
-    out = x + attended(cross, cross.norm(x), cross.context_norm(context), angles)
-    out = out + cross.mlp(cross.mlp_norm(out))
-    torch.testing.assert_close(cross(x[None], here[None], context[None], there)[0], out)
 
 
 # --- the network: the fast way is the plain way ---

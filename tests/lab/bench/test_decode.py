@@ -6,7 +6,6 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,11 +21,10 @@ from atomizer_io.decoding.sketching import fitted, functions_of, probe_numbers
 from atomizer_io.training.evaluate import score
 from atomizer_lab.bench.decode import DecodeBenchmark, sketch_flops
 from atomizer_lab.bench.decode_plots import line_of
-from atomizer_lab.bench.decode_ways import USUAL, Sweep, Way, operating_points, ways
+from atomizer_lab.bench.decode_ways import USUAL, Way
 from scenes import SMALL, raster
 
 KAPPA = 64
-FEW = Sweep(atoms_per_latent=(128,), budgets=(16,), neighbors=(1,), starts=(4,), spacings=(4,))
 FEW_OPTIONS = ["--atoms-per-latent", "128", "--budgets", "16", "--neighbors", "1", "--starts", "4", "--spacings", "4"]
 
 
@@ -127,28 +125,6 @@ def test_scores_are_of_all_positions_together() -> None:
     agree = (torch.cat(labels["dense"]) == torch.cat(labels["quadtree"])).double().mean()
     assert cheap["agreement"] == pytest.approx(float(agree))
     assert cheap["gflops"]["decode"] == pytest.approx(flops / len(data) / 1e9)
-
-
-def test_operating_points_up_to_alpha() -> None:
-    data = dataset(length=9)
-    model = model_of(data)
-    point = OperatingPoint(KAPPA, 16, 4, "quadtree", {"start": 8, "probes": 4}, 0.5)
-    stored = [
-        Calibration("", alpha, restricted, point, None, 500, 40, 0.0, ())
-        for alpha, restricted in ((0.2, None), (0.3, None), (0.5, None), (0.3, "quadtree"))
-    ]
-    assert operating_points(stored, 0.4) == [stored[1], stored[3]]
-    assert operating_points(stored, 0.1) == []
-    result = [way for way in ways(model.config, FEW, stored[3:]) if way.neighbors == 4]
-    assert [(way.strategy, way.budget, way.alpha) for way in result] == [("dense", 16, None), ("quadtree", 16, 0.3)]
-
-
-def test_calibrated_rows_are_compared_with_the_models_own_prediction() -> None:
-    data = dataset(length=2)
-    model = model_of(data)
-    cheap = Way("dense", (), KAPPA, 4, 1)
-    plain, promised = DecodeBenchmark(model, data, None).run([cheap, replace(cheap, alpha=0.1)])["rows"]
-    assert plain["agreement"] == 1 > promised["agreement"]
 
 
 @pytest.mark.parametrize("classes", [True, False])

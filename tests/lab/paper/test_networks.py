@@ -13,7 +13,6 @@ pytest.importorskip("lightning")
 
 from atomizer_io.training.config import parse
 from atomizer_lab.paper import columns, networks, tabular, trainings
-from atomizer_lab.paper.experiments import with_gain
 from atomizer_lab.paper.item import SMOKE, Where
 from atomizer_lab.paper.models import ATOMIZER, RESNET
 from atomizer_lab.paper.registry import item
@@ -71,17 +70,6 @@ def test_the_rate_that_is_best_on_validation_data_is_taken(
         for rate, metrics in zip((1e-3, 3e-3), worse, strict=True)
     }
     assert networks.chosen(settings, errors)["training"]["learning_rate"] == 1e-3  # the lower error
-
-
-def test_gains_are_of_the_same_seed_or_of_means() -> None:
-    before = {"values": [10.0, 20.0], "mean": 15.0, "spread": 7.1}  # old name
-    after = {"values": [11.0, 23.0], "mean": 17.0, "spread": 8.5}  # old name
-    paired = with_gain({"joint": {"T = 3": before}, "aggregated": {"T = 3": after}})["gain by aggregation"]["T = 3"]
-    assert paired["values"] == [1.0, 3.0] and paired["spread"] == pytest.approx(2**0.5)  # old name
-    lone = {"values": [23.0], "mean": 23.0, "spread": None}  # old name
-    single = with_gain({"joint": {"T = 3": before}, "aggregated": {"T = 3": lone}})["gain by aggregation"]["T = 3"]
-    assert single == {"values": [], "mean": 8.0, "spread": None}  # old name
-    assert with_gain({"joint": {"T = 3": before}}) == {"joint": {"T = 3": before}}
 
 
 def document(column: columns.Column, model: str) -> dict[str, Any]:

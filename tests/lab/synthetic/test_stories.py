@@ -12,7 +12,6 @@ from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.training.evaluate import score
 from atomizer_lab.baselines.pixels import fitted
 from atomizer_lab.synthetic.dataset import Synthetic
-from atomizer_lab.synthetic.hard_floods import COARSE, SHARP, STRANGER
 from atomizer_lab.synthetic.mimic import STORIES, scene
 
 SMALL = {"village": 24}
@@ -29,31 +28,6 @@ def test_the_same_arguments_give_the_same_sample_to_the_bit(name: str) -> None:
     for a, b in zip(one.atoms, two.atoms, strict=True):
         assert a.values.numpy().tobytes() == b.values.numpy().tobytes() and torch.equal(a.positions, b.positions)
     assert one.atoms.acquisitions[0].values.numpy().tobytes() != third.atoms.acquisitions[0].values.numpy().tobytes()
-
-
-def test_bands_come_at_the_resolution_at_which_they_are_acquired() -> None:
-    sample = scene("hard-floods", 0, 24)
-    assert [(a.sensor, a.footprint_m, len(a.positions)) for a in sample.atoms] == [
-        ("sentinel1", (10.0, 10.0), 24 * 24),
-        ("sentinel2", (10.0, 10.0), 24 * 24),
-        ("sentinel2", (20.0, 20.0), 12 * 12),
-    ]
-    assert sample.queries is not None and sample.queries.grid is not None
-    assert sample.queries.grid.shape == (24, 24) and set(sample.target.tolist()) <= {0, 1}
-
-
-def test_a_strange_sensor_sees_the_same_places() -> None:
-    for seed in range(3):
-        known, strange = scene("hard-floods", seed, 24), scene("hard-floods-stranger", seed, 24)
-        assert torch.equal(known.target, strange.target)
-        assert {a.footprint_m for a in strange.atoms} == {(15.0, 15.0)}
-        light = known.atoms.acquisitions[1].observed()[:, 3].reshape(24, 24).numpy()
-        infrared = strange.atoms.acquisitions[0].observed()[:, 3].reshape(16, 16).numpy()
-        coarse = ndimage.zoom(np.nan_to_num(light, nan=float(np.nanmean(light))), 16 / 24, order=1)
-        both = np.isfinite(infrared)
-        assert np.corrcoef(coarse[both], infrared[both])[0, 1] > 0.6
-    ours = {(round(c.wavelength_um or 0, 3), c.bandwidth_um) for c in (*SHARP, *COARSE)}
-    assert not ours & {(round(c.wavelength_um or 0, 3), c.bandwidth_um) for c in STRANGER}
 
 
 def test_what_clouds_hide_is_absent_but_has_targets() -> None:

@@ -10,7 +10,6 @@ from atomizer_lab.synthetic.land_cover import NAMES, ROOFS, Cover, spectra
 from atomizer_lab.synthetic.landscape import Landscape, Recipe, make_landscape
 from atomizer_lab.synthetic.lidar import Point, Returns, furnish, scan
 from atomizer_lab.synthetic.optics import Sky, draw_sky, observe
-from atomizer_lab.synthetic.radar import backscatter
 from atomizer_lab.synthetic.random_maps import Canvas
 
 FARMLAND = Recipe(
@@ -79,21 +78,6 @@ def test_clouds_are_bright_and_their_shadows_dark() -> None:
     thick, shade = sky.cloud > 0.9, (sky.shadow > 0.9) & (sky.cloud == 0)
     assert (cloudy[0][thick] > 2 * clear[0][thick]).mean() > 0.9
     assert np.median(cloudy[1][shade] / clear[1][shade]) < 0.6
-
-
-def test_radar_sees_roughness_leaves_and_slopes() -> None:
-    plain = Recipe({Cover.SOIL: 1.0, Cover.SMOOTH_SOIL: 1.0, Cover.FOREST: 1.0}, woods=0.0, relief_m=0.0)
-    land = place(0, 128, recipe=plain)
-    vv, vh = backscatter(np.random.default_rng(0), land, 180)
-    mean = {cover: (vv[land.cover == cover].mean(), vh[land.cover == cover].mean()) for cover in plain.fields}
-    assert mean[Cover.SOIL][0] - mean[Cover.SMOOTH_SOIL][0] == pytest.approx(6, abs=1)
-    assert mean[Cover.FOREST][1] > mean[Cover.SOIL][1] + 2
-    grain = vv[land.cover == Cover.SOIL] - mean[Cover.SOIL][0]
-    assert 1.5 < grain.std() < 3.5 and grain.mean() == pytest.approx(0, abs=0.01)
-    hills = place(0, 128, recipe=Recipe({Cover.SOIL: 1.0}, woods=0.0, relief_m=60.0))
-    up, down = (backscatter(np.random.default_rng(0), hills, 180, orbit)[0] for orbit in ("ascending", "descending"))
-    eastward = np.gradient(hills.terrain_m, axis=1)
-    assert np.corrcoef((up - down).ravel(), eastward.ravel())[0, 1] < -0.9
 
 
 @pytest.fixture(scope="module")
