@@ -195,7 +195,8 @@ def chosen_layer(path: Path, layer: str | None) -> str:
         layer = layers[0] if layer is None and len(layers) == 1 else layer
         if layer not in layers:
             named = f"layer {layer!r} is not among its layers" if layer is not None else "name one of its layers"
-            raise DataError(path, f"{named} (layer=...): {listed(layers) or 'it has none with geometries'}")
+            named += " (layer=...), or export it to a file of its own"
+            raise DataError(path, f"{named}: {listed(layers) or 'it has none with geometries'}")
         rows = source.execute(kinds, [layer]).fetchall()
     finally:
         source.close()

@@ -10,8 +10,6 @@ import functools
 import hashlib
 import io
 import itertools
-import sqlite3
-import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +25,8 @@ from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.crs import moved_if_possible, nearest_turn, turn_of
 from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import RasterInput
+from atomizer_io.io.vector_files import SUFFIXES as VECTORS
+from atomizer_io.io.vector_files import VectorFile
 from atomizer_io.models.base import Model
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
@@ -36,9 +36,6 @@ from atomizer_io.texts import csv_text, read_text
 
 DEGREES = "EPSG:4326"
 COLUMNS = (("x", "y", None), ("lon", "lat", DEGREES), ("longitude", "latitude", DEGREES))  # None: of the raster
-ENVELOPE_BYTES = (0, 32, 48, 48, 64)  # of a geometry of a GeoPackage, by the number in its flags
-LEAST_ROW = 16  # bytes that a row with a point takes in a file
-STEP, ENOUGH_STEPS = 1_000_000, 100  # instructions of the database between two checks, and checks for a small file
 
 Floats = NDArray[np.float64]
 
@@ -75,8 +72,8 @@ def predict_at(
     """Write the predictions at ``positions`` as a CSV file: their columns, the class, its code and all probabilities.
 
     ``positions`` is a CSV file with columns x and y (in the coordinate system of raster number ``like``) or lon and
-    lat, or a GeoPackage of points. At the centre of a pixel, the prediction is that of :func:`predict_raster`. Where
-    nothing was observed, and outside of raster number ``like``, there is none.
+    lat, or a vector file of points (GeoPackage, GeoJSON, Shapefile, …). At the centre of a pixel, the prediction is
+    that of :func:`predict_raster`. Where nothing was observed, and outside of raster number ``like``, there is none.
     """
     began, output = time.monotonic(), Path(output)
     if output.suffix.casefold() != ".csv":
@@ -201,10 +198,11 @@ class PositionTable:
 
     @classmethod
     def read(cls, path: Path) -> PositionTable:
-        """Read a CSV file or a GeoPackage."""
+        """Read a CSV file, or a vector file of points."""
         if not path.is_file():
             raise DataError(path, "no such file")
-        table = _read_geopackage(path) if path.suffix.casefold() == ".gpkg" else _read_csv(path)
+        vector = VECTORS.get(path.suffix.casefold(), "CSV") != "CSV"
+        table = _read_vector(path) if vector else _read_csv(path)
         if not table.rows:
             raise DataError(path, "has no rows")
         bad = np.flatnonzero(~np.isfinite(table.xy_M2).all(axis=1))
@@ -241,61 +239,24 @@ def _read_csv(path: Path) -> PositionTable:
     return PositionTable(header, rows, np.array(positions, np.float64).reshape(-1, 2), crs)
 
 
-def _read_geopackage(path: Path) -> PositionTable:
-    """Read the first table of points: its columns, and x and y as they are stored."""
-    source = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    most = path.stat().st_size
-    steps = itertools.count()
-    source.set_progress_handler(lambda: next(steps) > ENOUGH_STEPS + most // STEP, STEP)  # a view may never end
-    try:
-        tables = source.execute("SELECT table_name, column_name, srs_id FROM gpkg_geometry_columns").fetchall()
-        if not tables:
-            raise DataError(path, "has no table with geometries")
-        table, geometry, srs = tables[0]
-        system = source.execute(
-            "SELECT organization, organization_coordsys_id, definition FROM gpkg_spatial_ref_sys WHERE srs_id = ?",
-            [srs],
-        ).fetchone()
-        cursor = source.execute('SELECT * FROM "{}"'.format(str(table).replace('"', '""')))
-        names = [column[0] for column in cursor.description]
-        if geometry not in names:
-            raise DataError(path, f"has no column {geometry!r} of geometries in its table {table!r}")
-        at, stored = names.index(geometry), cursor.fetchmany(most // LEAST_ROW + 1)
-        if len(stored) > most // LEAST_ROW:
-            raise DataError(path, "has more rows than it has room for")
-    except (sqlite3.Error, UnicodeError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(path, f"is not a GeoPackage: {error}") from error
-    finally:
-        source.close()
-    positions = [_point(path, row[at]) for row in stored]
-    if "x" in names or "y" in names:
-        header, kept = tuple(names), [row[:at] + row[at + 1 :] for row in stored]
-        header = header[:at] + header[at + 1 :]
-    else:
-        header = (*names[:at], *names[at + 1 :], "x", "y")
-        kept = [(*row[:at], *row[at + 1 :], *position) for row, position in zip(stored, positions, strict=True)]
-    crs = None
-    if system is not None and isinstance(srs, int) and srs > 0:
-        crs = f"{system[0]}:{system[1]}" if str(system[0]).upper() == "EPSG" else str(system[2])
-    return PositionTable(header, tuple(kept), np.array(positions, np.float64).reshape(-1, 2), crs)
+def _read_vector(path: Path) -> PositionTable:
+    """Read a vector file of points: the number and the columns of each, and x and y as they are stored."""
+    import shapely
 
-
-def _point(path: Path, blob: bytes | None) -> tuple[float, float]:
-    """Return the coordinates in a geometry: a header with an envelope, then a point as well-known binary."""
-    if not isinstance(blob, bytes) or blob[:2] != b"GP":
-        raise DataError(path, "has a row without a geometry")
-    try:
-        start = 8 + ENVELOPE_BYTES[(blob[3] >> 1) & 7]
-        order = "<" if blob[start] else ">"
-        (kind,) = struct.unpack_from(f"{order}I", blob, start + 1)
-        if kind % 1000 != 1:  # 1001, 2001, 3001: with height or measure
-            raise DataError(path, f"has a geometry that is not a point (type {kind})")
-        x, y = struct.unpack_from(f"{order}2d", blob, start + 5)
-    except (IndexError, struct.error) as error:
-        raise DataError(path, "has a geometry that is cut off") from error
-    return x, y
+    file = VectorFile.open(path)
+    columns, points = {name: list[Any]() for name in ("fid", *file.fields)}, list[Any]()
+    for batch in file.batches(file.fields):
+        points += batch.geometry.tolist()
+        for name, column in columns.items():
+            column += batch.columns[name].to_pylist() if name in file.fields else batch.ids.tolist()
+    kind = shapely.get_type_id(np.array(points, dtype=object))  # 0: a point, -1: nothing
+    if (bad := np.flatnonzero(kind)).size:
+        what = "no geometry" if kind[bad[0]] < 0 else "a geometry that is not a point"
+        raise DataError(path, f"row {bad[0] + 1} has {what}")
+    xy_M2 = np.stack([shapely.get_x(points), shapely.get_y(points)], axis=1)
+    if not {"x", "y"} & columns.keys():
+        columns |= {"x": xy_M2[:, 0].tolist(), "y": xy_M2[:, 1].tolist()}
+    return PositionTable(tuple(columns), tuple(zip(*columns.values(), strict=True)), xy_M2, file.crs)
 
 
 def columns_of(task_spec: TaskSpec) -> list[str]:
