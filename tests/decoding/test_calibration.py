@@ -16,9 +16,9 @@ import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.decoding import Calibration, Choices, Sampling, calibrate
 from atomizer_io.decoding.calibration import load, load_all
-from atomizer_io.decoding.options import Decoding
 from atomizer_io.decoding.predictor import ScenePredictor
 from atomizer_io.decoding.risk_control import strategies
+from atomizer_io.decoding.scene_decoder import Decoding
 from atomizer_io.decoding.search import STRICTNESS
 from atomizer_io.decoding.strategies import OperatingPoint, own_point
 from atomizer_io.errors import ConfigError
