@@ -13,6 +13,7 @@ EXTRAS = {
     "view": ("starlette", "uvicorn"),
     "notebook": ("anywidget",),
     "baselines": ("sklearn",),
+    "completion": ("shtab",),
 }
 
 

@@ -31,10 +31,8 @@ from atomizer_io.io.raster_sources import RasterSource
 from atomizer_io.models.base import Model
 from atomizer_io.prediction.at_positions import inside
 from atomizer_io.prediction.options import Decoding
-from atomizer_io.prediction.products import MapGrid
-from atomizer_io.prediction.raster_scene import RasterScene, layout_of
-from atomizer_io.prediction.raster_windows import RasterWindow, ramp
-from atomizer_io.prediction.rasters import observed
+from atomizer_io.prediction.raster_windows import MapGrid, RasterWindow, ramp
+from atomizer_io.prediction.rasters import RasterScene, layout_of, observed
 from atomizer_io.view.switches import Switches, date_of
 
 LONGEST = 1024  # pixels along a side of the map

@@ -183,7 +183,8 @@ class Session:
 
     def prior(self, names: tuple[str, ...]) -> LastLayer:
         """Return the model's own weights of its classes, and zeros for new ones."""
-        linear: Any = self.view.model.head.linear  # type: ignore[union-attr]
+        model: Any = self.view.model
+        linear = model.head.linear
         weight_CD, bias_C = torch.zeros(len(names), linear.in_features), torch.zeros(len(names))
         for number, name in enumerate(names):
             if name in self.view.spec.names and not self.view.spec.regression:
