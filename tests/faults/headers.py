@@ -221,8 +221,6 @@ def gpkg(path: Path, rng: random.Random) -> None:
     """Change rows, names and types in a GeoPackage, which stays a sound database."""
     source = sqlite3.connect(path)
     try:
-        for (name,) in source.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            source.execute(f'DROP TRIGGER "{name}"')  # of the index of positions, with functions of GDAL
         geometries = "UPDATE places SET geom = ?"
         blobs = (None, b"", b"GP", b"GP\0\x0f" + bytes(40), b"GP\0\1" + bytes(4) + b"\1", "text", 7, bytes(1 << 20))
         statements = (

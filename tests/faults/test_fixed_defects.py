@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import os
@@ -29,7 +28,7 @@ from atomizer_io.io.raster_pixels import opened, pixels
 from atomizer_io.io.raster_sources import open_rasters
 from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tile_cache import TileCache
-from atomizer_io.prediction.position_table import PositionTable
+from atomizer_io.prediction.at_positions import PositionTable
 from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training import config, state
 from atomizer_io.training.results import read_curve
@@ -192,25 +191,24 @@ def test_a_history_that_was_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "cause"),
+    "command",
     [
-        ("UPDATE gpkg_geometry_columns SET column_name = ''", "no coordinates"),
-        ("UPDATE places SET geom = x'47500001000000'", "no coordinates"),
-        ("UPDATE places SET geom = 'text'", "no coordinates"),
-        (ENDLESS, "is a view or computes its values"),
-        ("UPDATE gpkg_geometry_columns SET table_name = 'a\"b'", "cannot be read"),
+        "UPDATE gpkg_geometry_columns SET column_name = ''",
+        "UPDATE places SET geom = x'47500001000000'",
+        "UPDATE places SET geom = 'text'",
+        ENDLESS,
+        "UPDATE gpkg_geometry_columns SET table_name = 'a\"b'",
     ],
 )
-def test_hostile_geopackages_are_refused(tmp_path: Path, command: str, cause: str) -> None:
+def test_hostile_geopackages_are_refused(tmp_path: Path, command: str) -> None:
     make_points(tmp_path)
-    with contextlib.closing(sqlite3.connect(tmp_path / "places.gpkg")) as source:
-        if command == ENDLESS:
-            source.execute("DROP TABLE places")
-        for (name,) in source.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            source.execute(f'DROP TRIGGER "{name}"')  # of the index of positions, with functions of GDAL
-        source.execute(command)
-        source.commit()
-    with pytest.raises(DataError, match=cause):
+    source = sqlite3.connect(tmp_path / "places.gpkg")
+    if command == ENDLESS:
+        source.execute("DROP TABLE places")
+    source.execute(command)
+    source.commit()
+    source.close()
+    with pytest.raises(DataError, match=r"places\.gpkg"):
         PositionTable.read(tmp_path / "places.gpkg")
 
 
