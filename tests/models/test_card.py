@@ -1,4 +1,4 @@
-"""The model card, and models that are pushed to a hub: a server on this machine that takes what the hub's client sends."""
+"""The model card, and models that are pushed to a hub: a server on this machine takes what its client sends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,7 +19,7 @@ from runs import trained, write_floods
 from scenes import SMALL
 
 
-def test_a_card_says_what_was_read_and_scored_and_is_no_part_of_the_seal(tmp_path: Path) -> None:
+def test_a_card_has_what_was_read_and_scored_and_is_no_part_of_the_seal(tmp_path: Path) -> None:
     best = trained(write_floods(tmp_path, epochs=1), "floods") / "best"
     text = (best / "README.md").read_text()
     assert text.startswith("---\nlibrary_name: atomizer-io\npipeline_tag: image-segmentation\n")
@@ -37,26 +37,24 @@ def test_a_card_says_what_was_read_and_scored_and_is_no_part_of_the_seal(tmp_pat
 class Hub(BaseHTTPRequestHandler):
     """What the client of the hub needs to make a repository and to put small files into it."""
 
-    files: dict[str, bytes] = {}
-    paths: list[str] = []
+    files: ClassVar[dict[str, bytes]] = {}
 
     def do_POST(self) -> None:
-        """Answer as the hub does."""
+        """Reply as the hub does."""
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.paths.append(self.path)
         url = f"http://{self.headers['Host']}/someone/water"
-        answer: dict[str, Any] = {"errors": [], "warnings": []}  # of the model card
+        reply: dict[str, Any] = {"errors": [], "warnings": []}  # of the model card
         if self.path == "/api/repos/create":
-            answer = {"url": url}
+            reply = {"url": url}
         elif "/preupload/" in self.path:
             names = [file["path"] for file in json.loads(body)["files"]]
-            answer = {"files": [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names]}
+            reply = {"files": [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names]}
         elif "/commit/" in self.path:
             lines = [json.loads(line) for line in body.splitlines()]
             parts = [line["value"] for line in lines if line["key"] == "file"]
             self.files.update({part["path"]: base64.b64decode(part["content"]) for part in parts})
-            answer = {"commitUrl": f"{url}/commit/{'a' * 40}", "commitOid": "a" * 40}
-        content = json.dumps(answer).encode()
+            reply = {"commitUrl": f"{url}/commit/{'a' * 40}", "commitOid": "a" * 40}
+        content = json.dumps(reply).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))

@@ -77,7 +77,7 @@ def _target(task_spec: TaskSpec) -> str:
     if task_spec.regression:
         unit = f" in {task_spec.target_unit}" if task_spec.target_unit else ""
         known = f"in the training data {task_spec.target_mean:.4g} ± {task_spec.target_std:.4g}"
-        return f"{task_spec.target_name or 'A quantity'}{unit}, {where}; {known}."
+        return f"{task_spec.target_name or 'A number'}{unit}, {where}; {known}."
     names = ", ".join(f"{code} {name}" for code, name in zip(task_spec.codes, task_spec.names, strict=True))
     return f"One of {task_spec.num_outputs} classes, {where} (code and name): {names}."
 
