@@ -25,7 +25,7 @@ from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.heads import Head
-from atomizer_io.models.atomizer.initialisation import initialise, new_vectors
+from atomizer_io.models.atomizer.initialisation import SENSITIVE, initialise, new_vectors
 from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
@@ -116,6 +116,10 @@ class AtomizerIO(Model):
         blocks = [f"processor.blocks.{number}" for number in range(len(self.processor.blocks))]
         stages = [[stage, *blocks] if stage == "processor" else [stage] for stage in self.stages]
         return tuple(name for names in stages for name in names)
+
+    def sensitive(self) -> tuple[str, ...]:
+        """Return the layers that read tokens: what they pool is whitened, so small changes of theirs are amplified."""
+        return SENSITIVE
 
     def keep_cost(self, cost: Cost) -> None:
         """Make these counts the model's own; None leaves a count as it is."""
