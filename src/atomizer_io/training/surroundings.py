@@ -122,5 +122,7 @@ def sentence(found: dict[str, Any] | None, task_spec: TaskSpec) -> str:
         return "surroundings: not measured, as nothing lies around a prediction (scenes, single sites)"
     changed = f"{found['changed']:.1%} of {found['predictions']:,} validation predictions change"
     if task_spec.regression:
-        changed = f"{found['predictions']:,} validation predictions change by {found['changed']:.2g} standard deviations"
+        changed = (
+            f"{found['predictions']:,} validation predictions change by {found['changed']:.2g} standard deviations"
+        )
     return f"surroundings: {changed} when all around them comes from another place (0 by a network of single positions)"
