@@ -11,6 +11,7 @@ EXTRAS = {
     "dask": ("dask", "distributed"),
     "export": ("onnx", "onnxscript", "onnxruntime", "pystac"),
     "baselines": ("sklearn",),
+    "completion": ("shtab",),
 }
 
 
