@@ -37,9 +37,9 @@ def fresh(run: config.Run) -> Model:
 
 
 def changed(model: Model, run: config.Run) -> float:
-    found = surroundings(model, open_split(run, "val").for_evaluation(), seed=0)
-    assert found is not None and found["predictions"] > 10
-    return float(found["changed"])
+    measured = surroundings(model, open_split(run, "val").for_evaluation(), seed=0)
+    assert measured is not None and measured["predictions"] > 10
+    return float(measured["changed"])
 
 
 @pytest.mark.parametrize("like", ["pastis-r", "biomassters"])
@@ -58,8 +58,8 @@ def test_what_a_query_sees_stays_and_all_else_comes_from_the_other_scene() -> No
     queries = Queries(where, torch.zeros(2, dtype=torch.bool), footprint_m=torch.tensor([30.0, 30.0]))
     mixed = exchanged(here, queries, [there], torch.Generator().manual_seed(0))
     assert mixed is not None
-    for before, after, other in zip(here, mixed, there, strict=True):
-        was, now, there_is = (a.observed().nan_to_num(-1.0) for a in (before, after, other))
+    for before, after, donor in zip(here, mixed, there, strict=True):
+        was, now, there_is = (a.observed().nan_to_num(-1.0) for a in (before, after, donor))
         own = (was == now).all(dim=1)
         near = ((before.positions[:, None] - where).abs() <= 15.0).all(dim=2).any(dim=1)
         assert own[near].all() and (~own).sum() > 0.8 * (~near).sum() > 0
@@ -74,11 +74,12 @@ def test_what_a_query_sees_stays_and_all_else_comes_from_the_other_scene() -> No
     assert exchanged(alone, queries_at(alone.acquisitions[0].positions), [], torch.Generator()) is None
 
 
-def test_a_run_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_reports_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(scenes(tmp_path, "sen1floods11"), progress=False)
-    found = result(tmp_path / "run")["surroundings"]
+    measured = result(tmp_path / "run")["surroundings"]
     shown = capsys.readouterr().out
-    assert f"surroundings: {found['changed']:.1%} of {found['predictions']} validation predictions change" in shown
+    share = f"{measured['predictions']} validation predictions change in {measured['changed']:.1%} of cases"
+    assert f"surroundings: {share}" in shown
     train(synthetic(tmp_path / "scenes", {"options": {"like": "eurosat", "size": 16, "length": 4}}, max_steps=1))
     assert result(tmp_path / "scenes" / "run")["surroundings"] is None
     assert "surroundings: not measured" in capsys.readouterr().out

@@ -214,9 +214,9 @@ def look_around(run: Run, folder: Path) -> dict[str, Any] | None:
     if run.data.val is None:
         return None
     model = load_model(folder)
-    found = surroundings.surroundings(model, open_split(run, "val").for_evaluation(), run.seed)
-    print(surroundings.sentence(found, model.task_spec))
-    return found
+    measured = surroundings.surroundings(model, open_split(run, "val").for_evaluation(), run.seed)
+    print(surroundings.sentence(measured, model.task_spec))
+    return measured
 
 
 def lost(scores: dict[str, Any], baselines: dict[str, dict[str, dict[str, Any]]], task_spec: TaskSpec) -> str | None:

@@ -47,8 +47,8 @@ def surroundings(model: Model, dataset: Dataset, seed: int) -> dict[str, Any] | 
         own = generator(seed, "surroundings", number)
         queries = subsampled(sample, max(1, min(QUERIES, len(sample.target) // SHARE)), own).queries
         assert queries is not None
-        others = [other.atoms for other in (*samples[number + 1 :], *samples[:number])]
-        elsewhere = exchanged(sample.atoms, queries, others, own)
+        donors = [donor.atoms for donor in (*samples[number + 1 :], *samples[:number])]
+        elsewhere = exchanged(sample.atoms, queries, donors, own)
         if elsewhere is None:
             continue
         before, after = model.predict([prepare(atoms, queries) for atoms in (sample.atoms, elsewhere)])
@@ -66,7 +66,7 @@ def change(before_MC: Tensor, after_MC: Tensor, task_spec: TaskSpec) -> Tensor:
 
 
 def exchanged(
-    atoms: AtomSet, queries: Queries, others: Sequence[AtomSet], generator: torch.Generator
+    atoms: AtomSet, queries: Queries, donors: Sequence[AtomSet], generator: torch.Generator
 ) -> AtomSet | None:
     """Return ``atoms`` with the values of all sites outside the footprints drawn from elsewhere; None if none is."""
     parts, moved, places = list[Acquisition](), False, dict[int, Tensor]()
@@ -74,7 +74,7 @@ def exchanged(
         own = len(acquisition.positions)
         if own not in places:  # acquisitions of one grid get the same places, so that a series stays one
             places[own] = torch.rand(own, generator=generator, dtype=torch.float64)
-        donor = donor_of(acquisition, number, others)
+        donor = donor_of(acquisition, number, donors)
         joined = replace(
             acquisition,
             values=torch.cat([acquisition.values, donor.values]),
@@ -89,10 +89,10 @@ def exchanged(
     return AtomSet(tuple(parts)) if moved else None
 
 
-def donor_of(acquisition: Acquisition, number: int, others: Sequence[AtomSet]) -> Acquisition:
+def donor_of(acquisition: Acquisition, number: int, donors: Sequence[AtomSet]) -> Acquisition:
     """Return where other values come from: the same acquisition of another sample, one like it, or the same one."""
-    same = [other.acquisitions[number] for other in others if number < len(other)]
-    return next((a for a in (*same, *(a for other in others for a in other)) if alike(a, acquisition)), acquisition)
+    same = [donor.acquisitions[number] for donor in donors if number < len(donor)]
+    return next((a for a in (*same, *(a for donor in donors for a in donor)) if alike(a, acquisition)), acquisition)
 
 
 def alike(a: Acquisition, b: Acquisition) -> bool:
@@ -116,13 +116,11 @@ def seen(acquisition: Acquisition, queries: Queries, number: int) -> Tensor:
     return seen_P
 
 
-def sentence(found: dict[str, Any] | None, task_spec: TaskSpec) -> str:
-    """Return what :func:`surroundings` found in words."""
-    if found is None:
+def sentence(measured: dict[str, Any] | None, task_spec: TaskSpec) -> str:
+    """Return what :func:`surroundings` measured in words."""
+    if measured is None:
         return "surroundings: not measured, as nothing lies around a prediction (scenes, single sites)"
-    changed = f"{found['changed']:.1%} of {found['predictions']:,} validation predictions change"
-    if task_spec.regression:
-        changed = (
-            f"{found['predictions']:,} validation predictions change by {found['changed']:.2g} standard deviations"
-        )
-    return f"surroundings: {changed} when all around them comes from another place (0 by a network of single positions)"
+    count, changed = measured["predictions"], measured["changed"]
+    by = f"by {changed:.2g} standard deviations" if task_spec.regression else f"in {changed:.1%} of cases"
+    where = "when all around a position comes from another place (0 by a network of single positions)"
+    return f"surroundings: {count:,} validation predictions change {by} {where}"
