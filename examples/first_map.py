@@ -1,8 +1,8 @@
 # %% [markdown]
 # # First map
 #
-# From nothing to a map: simulated scenes of Sentinel-1 and Sentinel-2, a tiny model that learns where water is, and its prediction for
-# a scene that it has not trained on. Nothing is downloaded; it takes about a minute on a laptop.
+# From nothing to a map: simulated scenes of Sentinel-1 and Sentinel-2, a tiny model that learns where water is, and
+# its prediction for a scene that it has not trained on. Nothing is downloaded; it takes about a minute on a laptop.
 
 # %%
 import torch
@@ -16,11 +16,11 @@ from atomizer_io.training.run import train
 # %% [markdown]
 # ## What a sample is
 #
-# A sample holds what was observed (`atoms`), where something is to be predicted (`queries`) and what is right there (`target`). An
-# `AtomSet` is a sum of acquisitions: one sensor, one date, one geometry each.
+# A sample holds what was observed (`atoms`), where something is to be predicted (`queries`) and what is right there
+# (`target`). An `AtomSet` is a sum of acquisitions: one sensor, one date, one geometry each.
 
 # %%
-dataset = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=48, length=10)
+dataset = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=64, length=10)
 sample = dataset[1]
 print(sample.atoms)
 print(sample.queries.grid)
@@ -28,13 +28,14 @@ print(sample.queries.grid)
 # %% [markdown]
 # ## Train
 #
-# The settings are those of a YAML file; `atomizer train my.yaml` does the same. Only what differs from the defaults has to be named.
+# The settings are those of a YAML file; `atomizer train my.yaml` does the same. Only what differs from the defaults
+# has to be named.
 
 # %%
 settings = {
     "data": {
         "name": "synthetic",
-        "options": {"like": "sen1floods11", "size": 48, "length": 60},
+        "options": {"like": "sen1floods11", "size": 32, "length": 60},
         "val": None,
         "workers": 0,
     },
@@ -50,11 +51,11 @@ print(f"{model.num_parameters:,} parameters")
 # %% [markdown]
 # ## Predict
 #
-# A scene is encoded once. The latents can then be decoded at any positions: here at the pixels of the target, and on a grid four times
-# as fine, for which nothing has to be resampled.
+# A scene is encoded once. The latents can then be decoded at any positions: here at the pixels of the target, and on
+# a grid four times as fine, for which nothing has to be resampled.
 
 # %%
-fine = aio.Grid(192, 192, gsd_m=2.5)
+fine = aio.Grid(256, 256, gsd_m=2.5)
 with torch.no_grad():
     latents = model.encode([sample.atoms])
     map_10m = aio.decoding.dense(model, latents, sample.queries.grid)

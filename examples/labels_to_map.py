@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Labels to map
 #
-# A GeoTIFF, a table of labelled points, and one call: train, predict the map, and measure how right it is on labels that were held out.
+# A GeoTIFF, a table of labelled points, and one call: train, predict the map, and measure how right it is on labels
+# that were held out.
 
 # %%
 from pathlib import Path
@@ -19,8 +20,8 @@ from atomizer_io.mapping.labels_to_map import map_from_labels
 # %% [markdown]
 # ## The files
 #
-# A simulated Sentinel-2 image, and 240 points whose class somebody noted, in the coordinates of the image. Yours come from QGIS or a GPS:
-# GeoPackage, GeoJSON, Shapefile, GeoParquet or CSV, with points, lines or polygons.
+# A simulated Sentinel-2 image, and 240 points whose class somebody noted, in the coordinates of the image. Yours come
+# from QGIS or a GPS: GeoPackage, GeoJSON, Shapefile, GeoParquet or CSV, with points, lines or polygons.
 
 # %%
 sample = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=96, length=3)[1]
@@ -43,8 +44,9 @@ print(Path("points.csv").read_text()[:60], "…")
 # %% [markdown]
 # ## The map
 #
-# `random_sample` states that the points are a random sample of the area, so that accuracies and hectares can be adjusted for the errors
-# of the map. The last line sets how long it trains; by default it trains until the validation score rises no more.
+# `random_sample` states that the points are a random sample of the area, so that accuracies and hectares can be
+# adjusted for the errors of the map. The last line sets how long it trains; by default it trains until the validation
+# score rises no more.
 
 # %%
 made = map_from_labels(
@@ -78,4 +80,5 @@ for axis in axes:
     axis.axis("off")
 
 # %% [markdown]
-# `map.html` is the report. What each file is: [labels and maps](../how-to/labels.md#from-labels-to-a-map-in-one-command).
+# `map.html` is the report. What each file is: [labels and
+# maps](../how-to/labels.md#from-labels-to-a-map-in-one-command).

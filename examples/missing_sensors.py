@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Missing sensors
 #
-# One model for all bands, for radar alone, for RGB alone and for what clouds leave over. What was not observed is absent: no zeros, no
-# filling. The model learns to do without channels because training hides some (channel dropout).
+# One model for all bands, for radar alone, for RGB alone and for what clouds leave over. What was not observed is
+# absent: no zeros, no filling. The model learns to do without channels because training hides some (channel dropout).
 
 # %%
 import torch
@@ -15,7 +15,7 @@ from atomizer_io.training.run import train
 
 # %%
 settings = {
-    "data": {"name": "synthetic", "options": {"like": "sen1floods11", "size": 48, "length": 60}, "workers": 0},
+    "data": {"name": "synthetic", "options": {"like": "sen1floods11", "size": 32, "length": 60}, "workers": 0},
     "model": {"preset": "atomizer_io_tiny"},
     "training": {
         "max_steps": 250,
@@ -38,10 +38,10 @@ model = aio.load_model("runs/missing-sensors/best").eval()
 
 # %%
 def clouded(atoms: aio.AtomSet) -> aio.AtomSet:
-    """Remove what Sentinel-2 saw of a disc of 170 m around the centre."""
+    """Remove what Sentinel-2 saw of a disc of 200 m around the centre."""
     parts = []
     for acquisition in atoms:
-        clear = acquisition.positions.norm(dim=1) > 170
+        clear = acquisition.positions.norm(dim=1) > 200
         parts.append(acquisition if acquisition.sensor == "sentinel1" else acquisition.only(clear[:, None]))
     return aio.AtomSet(tuple(parts))
 
@@ -62,7 +62,7 @@ def predict(atoms: aio.AtomSet, grid: aio.Grid) -> torch.Tensor:
 
 
 # %%
-dataset = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=48, length=12)
+dataset = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=64, length=12)
 for name, part in INPUTS.items():
     together = torch.zeros(2)
     for sample in dataset:

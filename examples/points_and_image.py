@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Points and an image
 #
-# LiDAR returns and a photograph of the same village go into one network, without making the points a raster or the image a point
-# cloud. Training hides the image or the points now and then, so the model predicts with either.
+# LiDAR returns and a photograph of the same village go into one network, without making the points a raster or the
+# image a point cloud. Training hides the image or the points now and then, so the model predicts with either.
 
 # %%
 import torch
@@ -33,8 +33,8 @@ model = aio.load_model("runs/points-and-image/best").eval()
 # %% [markdown]
 # ## Every return is a query
 #
-# A query names its own return (`queries.sites`), as several returns can share x and y. `model.preparer()` builds what depends on
-# positions only, `model.predict` the rest; this is how training and `atomizer predict` call any model.
+# A query names its own return (`queries.sites`), as several returns can share x and y. `model.preparer()` builds what
+# depends on positions only, `model.predict` the rest; this is how training and `atomizer predict` call any model.
 
 # %%
 dataset = aio.datasets.create("synthetic", like="village", split="test", size=32, length=8)

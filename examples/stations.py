@@ -1,27 +1,30 @@
 # %% [markdown]
 # # Stations, not pixels
 #
-# Air temperature is measured at stations: few, at irregular positions, others every day. Nothing here is a raster. The network reads
-# the stations that reported and predicts the temperature anywhere, in a training loop of one's own.
+# Air temperature is measured at stations: few, at irregular positions, others every day.
+# The network reads the stations that reported and predicts the temperature anywhere, in a training loop of one's own.
 
 # %%
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from matplotlib import pyplot as plt
 
 import atomizer_io as aio
+from atomizer_io.data.sample import queries_at
 
-torch.manual_seed(0)
 WIDTH_M = 50_000.0
-thermometer = aio.Channel("station", "temperature", mean=12.0, std=4.0)
-altimeter = aio.Channel("station", "altitude", mean=500.0, std=300.0)
+thermometer = aio.Channel("station", "temperature", mean=12.0, std=4.5)
+altimeter = aio.Channel("terrain", "altitude", mean=1000.0, std=500.0)
 
 
 # %% [markdown]
 # ## A day
 #
-# A synthetic day has a smooth temperature that falls by 6.5 K a kilometre of altitude; both vary from day to day. A channel without a
-# wavelength is known by its name. A third of the stations do not report their altitude: NaN is absent.
+# A synthetic day has a smooth temperature that falls by 6.5 K a kilometre of altitude. Thermometers observe it at 60
+# positions, others every day; the altitude is a raster with pixels of 5 km. A channel without a wavelength is known by
+# its name.
 
 
 # %%
@@ -31,49 +34,69 @@ def smooth(rng: np.random.Generator, scale_m: float):
     return lambda xy: np.cos(xy @ waves + phase).sum(axis=1) / np.sqrt(32)
 
 
-def day(seed: int, stations: int = 80):
-    """Return what stations observed on a day, and functions of positions: the altitude and the temperature."""
+coarse = aio.Grid(10, 10, gsd_m=5_000.0)
+
+
+def day(seed: int) -> tuple[aio.AtomSet, Callable[[np.ndarray], np.ndarray]]:
+    """Return what was observed on a day, and the temperature as a function of positions."""
     rng = np.random.default_rng(seed)
-    terrain, air = smooth(rng, 8_000), smooth(rng, 20_000)
-    altitude = lambda xy: 500 + 300 * terrain(xy)  # noqa: E731
-    temperature = lambda xy: 12 + 3 * air(xy) - 6.5e-3 * (altitude(xy) - 500)  # noqa: E731
-    xy = rng.uniform(-WIDTH_M / 2, WIDTH_M / 2, (stations, 2))
-    height = np.where(rng.random(stations) < 1 / 3, np.nan, altitude(xy))
-    values = np.stack([temperature(xy) + rng.normal(0, 0.2, stations), height], axis=1)
-    return aio.AtomSet((aio.Acquisition(values, xy, (thermometer, altimeter)),)), altitude, temperature
+    terrain, air = smooth(rng, 15_000), smooth(rng, 25_000)
+
+    def temperature(xy: np.ndarray) -> np.ndarray:
+        return 12 + 3 * air(xy) - 6.5e-3 * 500 * terrain(xy)
+
+    xy = rng.uniform(-WIDTH_M / 2, WIDTH_M / 2, (60, 2))
+    atoms = aio.AtomSet((aio.Acquisition(temperature(xy)[:, None], xy, (thermometer,)),))
+    altitude = 1000 + 500 * terrain(coarse.positions().numpy()).reshape(1, 10, 10)
+    return atoms + aio.AtomSet.from_raster(altitude, (altimeter,), gsd=5_000.0), temperature
 
 
 # %% [markdown]
 # ## Train
 #
-# Queries are positions without a station. κ, the number of atoms of a latent, is small, as a day has 130 atoms.
+# Queries are positions, mostly without a station. κ, the number of atoms of a latent, is small, as a day has 160 atoms.
+# A loop of one's own calls `initialise` first, as `atomizer train` does: it needs a few samples and no targets.
 
 # %%
+torch.manual_seed(0)
 model = aio.create_model(
     "atomizer_io_tiny",
     task="regression",
     num_outputs=1,
     channels=(thermometer, altimeter),
     target_mean=12.0,
-    target_std=4.0,
+    target_std=4.5,
     extent_m=WIDTH_M,
     offset_scale_m=5_000.0,
     atoms_per_latent=4,
 )
-optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 rng = np.random.default_rng(1)
+
+
+def somewhere() -> np.ndarray:
+    """Return 150 random positions."""
+    return rng.uniform(-WIDTH_M / 2, WIDTH_M / 2, (150, 2))
+
+
+prepare = model.preparer()
+model.initialise([prepare(day(number)[0], queries_at(somewhere())) for number in range(32)])
+STEPS = 400
+optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=STEPS)
 losses = []
-for step in range(250):
-    where = [torch.from_numpy(rng.uniform(-WIDTH_M / 2, WIDTH_M / 2, (200, 2))) for _ in range(4)]
-    days = [day(4 * step + number) for number in range(4)]
-    targets = [torch.from_numpy(field(xy.numpy())).float() for (_, _, field), xy in zip(days, where, strict=True)]
-    outputs = model([atoms for atoms, _, _ in days], where)
-    loss = torch.cat([(out[:, 0] - target) ** 2 for out, target in zip(outputs, targets, strict=True)]).mean() / 16
+for step in range(STEPS):
+    days, where = [day(100 + 4 * step + number) for number in range(4)], [somewhere() for _ in range(4)]
+    targets = [torch.from_numpy(field(xy)).float() for (_, field), xy in zip(days, where, strict=True)]
+    outputs = model([atoms for atoms, _ in days], [torch.from_numpy(xy) for xy in where])
+    loss = torch.cat([(out[:, 0] - target) ** 2 for out, target in zip(outputs, targets, strict=True)]).mean()
     optimizer.zero_grad()
     loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
-    losses.append(float(loss.detach()))
-print(f"loss: {np.mean(losses[:20]):.3f} in the first steps, {np.mean(losses[-20:]):.3f} in the last")
+    schedule.step()
+    losses.append(loss.item())
+first, last = np.mean(losses[:20]) ** 0.5, np.mean(losses[-20:]) ** 0.5
+print(f"RMSE in training: {first:.2f} K in the first steps, {last:.2f} K in the last")
 
 # %% [markdown]
 # ## Beside inverse distances
@@ -86,7 +109,7 @@ positions = grid.positions()
 errors = {"the network": [], "inverse distances": []}
 model.eval()
 for number in range(900_000, 900_020):
-    atoms, _, temperature = day(number)
+    atoms, temperature = day(number)
     true = torch.from_numpy(temperature(positions.numpy()))
     with torch.no_grad():
         predicted = model([atoms], [positions])[0][:, 0]
@@ -107,4 +130,4 @@ for axis, values, title in zip(
     drawn = axis.imshow(values.reshape(60, 60), extent=(-half_km, half_km, -half_km, half_km), **shown)
     axis.scatter(*xy.T, s=6, c="white", edgecolors="black", linewidths=0.4)
     axis.set_title(title, fontsize=9)
-figure.colorbar(drawn, ax=axes, label="°C")
+_ = figure.colorbar(drawn, ax=axes, label="°C")

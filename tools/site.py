@@ -2,7 +2,7 @@
 
     python tools/site.py
 
-They go into docs/reference, are not kept in git, and are made before the site is built; so are the notebooks to download.
+They go into docs/reference, are not kept in git, and are made before the site is built; so are notebooks to download.
 """
 
 from __future__ import annotations
