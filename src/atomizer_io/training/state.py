@@ -94,7 +94,7 @@ def find(folder: Path) -> Path | None:
 def _instead(folder: Path) -> str:
     return (
         "To go on from its weights, start a run of another name from them: "
-        f"name=... model.settings={{}} model.start={folder / 'last'}"
+        f"name=... model.settings={{}} model.checkpoint={folder / 'last'}"
     )
 
 
