@@ -15,15 +15,15 @@ from atomizer_io.training.run import train
 
 # %%
 settings = {
-    "data": {"name": "synthetic", "options": {"like": "sen1floods11", "size": 32, "length": 60}, "workers": 0},
+    "data": {"name": "synthetic", "options": {"like": "sen1floods11", "size": 32, "length": 40}, "workers": 0},
     "model": {"preset": "atomizer_io_tiny"},
-    "training": {"max_steps": 200, "baselines": False, "figures": 0, "loggers": []},
+    "training": {"max_steps": 120, "baselines": False, "figures": 0, "loggers": []},
     "name": "explain",
 }
 settings["data"] |= {"val": None, "test": None}
 train(parse(settings), progress=False)
 model = aio.load_model("runs/explain/best").eval()
-dataset = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=64, length=30)
+dataset = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=48, length=18)
 sample = dataset[1]
 
 # %% [markdown]
@@ -48,7 +48,7 @@ print(explanation)
 # %%
 scenes = [(one.atoms, one.queries.grid) for one in dataset]
 choices = Choices((256,), (None,), (9,), {"quadtree": [{"start": 8, "probes": 4}], "sketch": [{"spacing": 4}]})
-calibrated = calibrate(model, scenes, 0.05, choices=choices, sampling=Sampling(scenes=30))
+calibrated = calibrate(model, scenes, 0.05, choices=choices, sampling=Sampling(scenes=18))
 step, point = calibrated.step, calibrated.point
 print(f"{point.strategy}: {step.decoded:.0%} of the positions decoded, {step.differing:.1%} differ")
 cheap = point.predict(model, sample.atoms, sample.queries.grid)
@@ -60,7 +60,7 @@ figure, axes = plt.subplots(1, 4, figsize=(14, 3.6), layout="constrained")
 panels = {
     "water": full.probabilities[..., 1],
     "entropy": entropy,
-    "decoded positions": cheap.queried.reshape(64, 64),
+    "decoded positions": cheap.queried.reshape(48, 48),
     "water, calibrated": cheap.probabilities[..., 1],
 }
 for axis, (title, values) in zip(axes, panels.items(), strict=True):

@@ -20,7 +20,7 @@ from atomizer_io.training.run import train
 # (`target`). An `AtomSet` is a sum of acquisitions: one sensor, one date, one geometry each.
 
 # %%
-dataset = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=64, length=10)
+dataset = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=64, length=3)
 sample = dataset[1]
 print(sample.atoms)
 print(sample.queries.grid)
@@ -35,12 +35,12 @@ print(sample.queries.grid)
 settings = {
     "data": {
         "name": "synthetic",
-        "options": {"like": "sen1floods11", "size": 32, "length": 60},
+        "options": {"like": "sen1floods11", "size": 32, "length": 40},
         "val": None,
         "workers": 0,
     },
     "model": {"preset": "atomizer_io_tiny"},
-    "training": {"max_steps": 200, "baselines": False, "figures": 0, "loggers": []},
+    "training": {"max_steps": 120, "baselines": False, "figures": 0, "loggers": []},
     "name": "first-map",
 }
 settings["data"]["test"] = None  # scored below, by hand

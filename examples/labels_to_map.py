@@ -24,10 +24,10 @@ from atomizer_io.mapping.labels_to_map import map_from_labels
 # from QGIS or a GPS: GeoPackage, GeoJSON, Shapefile, GeoParquet or CSV, with points, lines or polygons.
 
 # %%
-sample = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=96, length=3)[1]
+sample = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=64, length=3)[1]
 number = next(n for n, acquisition in enumerate(sample.atoms) if acquisition.sensor == "sentinel2")
-image = grid_values(sample.atoms, number, (96, 96)).astype("float32")
-profile = {"width": 96, "height": 96, "count": len(image), "dtype": "float32", "nodata": np.nan}
+image = grid_values(sample.atoms, number, (64, 64)).astype("float32")
+profile = {"width": 64, "height": 64, "count": len(image), "dtype": "float32", "nodata": np.nan}
 with rasterio.open(
     "s2.tif", "w", driver="GTiff", crs="EPSG:32632", transform=Affine(10, 0, 600000, 0, -10, 5000000), **profile
 ) as target:
@@ -35,7 +35,7 @@ with rasterio.open(
     target.descriptions = tuple(channel.name for channel in sample.atoms.acquisitions[number].channels)
 
 rng = np.random.default_rng(0)
-row, column = rng.integers(0, 96, (2, 240))
+row, column = rng.integers(0, 64, (2, 240))
 names = np.array(["dry", "water"])[sample.target[row, column].clamp(min=0).numpy()]
 lines = [f"{600005 + 10 * c},{4999995 - 10 * r},{name}" for r, c, name in zip(row, column, names, strict=True)]
 Path("points.csv").write_text("\n".join(["x,y,class", *lines]) + "\n")
@@ -56,7 +56,7 @@ made = map_from_labels(
         column="class",
         output=Path("map.tif"),
         random_sample=True,
-        settings=["data.options.block_m=120", "data.workers=0", "training.max_steps=120", "training.baselines=false"],
+        settings=["data.options.block_m=120", "data.workers=0", "training.max_steps=80", "training.baselines=false"],
     )
 )
 overall = made.accuracy.overall

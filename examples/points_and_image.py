@@ -18,7 +18,7 @@ settings = {
     "data": {"name": "synthetic", "options": {"like": "village", "size": 32, "length": 40}, "workers": 0},
     "model": {"preset": "atomizer_io_tiny", "settings": {"offset_scale_m": 5}},
     "training": {
-        "max_steps": 200,
+        "max_steps": 120,
         "channel_dropout": {"scheme": "sensors"},
         "baselines": False,
         "figures": 0,

@@ -44,7 +44,7 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    for block in blocks(page, "sh"):
+    for block in blocks(page, "sh", "bash"):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             while words and (words[0] in ("srun", "./run") or "=" in words[0]):
@@ -85,7 +85,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "canopy/best": {"channels": heights, **regression},
     }.items():
         shutil.copytree(chips.model_folder(**settings), folder / name)
-    chips.write(folder / "s2.tif", chips.values(64, 64, names=("B02", "B03", "B04", "B08")), names=None)
+    chips.write(folder / "s2.tif", chips.values(64, 64))
     radar = np.random.default_rng(0).normal(-12, 3, (2, 64, 64)).astype("float32")
     chips.write(folder / "s1.tif", radar, names=("VV", "VH"))
     for name in ("train/image/a", "s2/lake", "s2/hill", "s1/lake"):
@@ -97,9 +97,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         predicting.write_las(folder / name, xyz, epsg=32631, offsets=(500000, 4600000, 0), classification=2)
     data.write("sen1floods11", folder / "sen1floods11")
     for name in ("image", "mask"):
-        values = chips.values(9, 9, names=SENTINEL2.names) if name == "image" else np.ones((1, 9, 9), np.uint8)
+        values = chips.values(9, 9) if name == "image" else np.ones((1, 9, 9), np.uint8)
         (folder / "mydata/train" / name).mkdir(parents=True)
-        chips.write(folder / f"mydata/train/{name}/a.tif", values, names=None)
+        chips.write(folder / f"mydata/train/{name}/a.tif", values, names=chips.NAMES if name == "image" else None)
     (folder / "myfields").mkdir()
     chips.write(folder / "myfields/s2_20210704.tif", chips.values(64, 64), crs="EPSG:32632")
     xy = np.random.default_rng(2).uniform((500000, 4649360), (500640, 4650000), (120, 2))
@@ -113,6 +113,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.filterwarnings("ignore:alpha 0.01")  # the model of these tests has random weights
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_its_python_runs(page: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = page.relative_to(ROOT).as_posix().removeprefix("docs/")
@@ -122,11 +124,11 @@ def test_its_python_runs(page: Path, files: Path, monkeypatch: pytest.MonkeyPatc
             compile(block, name, "exec")
         return
     monkeypatch.chdir(files)
-    atoms, grid = scenes.raster(0, size=(64, 64)), aio.Grid(64, 64, gsd_m=10.0)
+    atoms, grid = scenes.raster(0, size=(24, 24)), aio.Grid(24, 24, gsd_m=10.0)
     image = torch.from_numpy(chips.values(9, 9, names=("B04", "B08")).astype("float32"))
     item = {"image": image, "mask": torch.zeros(9, 9, dtype=torch.int64)}
     known = {"np": np, "torch": torch, "aio": aio, "model": aio.load_model("runs/flood/best").eval(), "atoms": atoms}
-    known |= {"positions": grid.positions(), "scenes": [(atoms, grid)] * 3, **item, "other": [item]}
+    known |= {"positions": grid.positions(), "scenes": [(atoms, grid)] * 16, **item, "other": [item]}
 
     for block in code:
         compiled = compile(block, name, "exec")
