@@ -10,6 +10,8 @@ EXTRAS = {
     "train": ("matplotlib", "lightning", "torchmetrics", "jsonargparse"),
     "dask": ("dask", "distributed"),
     "export": ("onnx", "onnxscript", "onnxruntime", "pystac"),
+    "view": ("starlette", "uvicorn"),
+    "notebook": ("anywidget",),
     "baselines": ("sklearn",),
     "completion": ("shtab",),
 }

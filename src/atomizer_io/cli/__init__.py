@@ -21,7 +21,19 @@ from typing import Any, TextIO
 from atomizer_io.errors import AtomizerError, printable
 from atomizer_io.extras import advice
 
-COMMANDS = ("calibrate", "completion", "data", "doctor", "evaluate", "export", "info", "map", "predict", "train")
+COMMANDS = (
+    "calibrate",
+    "completion",
+    "data",
+    "doctor",
+    "evaluate",
+    "export",
+    "info",
+    "map",
+    "predict",
+    "train",
+    "view",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
