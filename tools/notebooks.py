@@ -3,7 +3,7 @@
     python tools/notebooks.py [NAME ...] [--output docs/learn]
 
 About a minute of one core each. Pages are kept in git, so that the site is built in seconds; run this after an example,
-or what it shows, has changed. calibrated_promise.py is a script that takes options, no notebook.
+or what it shows, has changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nbconvert import MarkdownExporter
 from nbconvert.preprocessors import ExecutePreprocessor
 
 ROOT = Path(__file__).resolve().parents[1]
-NOTEBOOKS = ("first_map", "missing_sensors", "points_and_image", "labels_to_map", "stations", "explain_and_calibrate")
+NOTEBOOKS = [path.stem for path in sorted((ROOT / "examples").glob("*.py")) if path.read_text().startswith("# %%")]
 LINK = "[This page as a notebook]({}.ipynb){{: download }}, about a minute of one core.\n\n"
 
 
