@@ -2,7 +2,8 @@
 # # Stations, not pixels
 #
 # Air temperature is measured at stations: few, at irregular positions, others every day.
-# The network reads the stations that reported and predicts the temperature anywhere, in a training loop of one's own.
+# The network reads the stations that reported and a coarse raster of the altitude, and predicts the temperature anywhere.
+# The training loop is one's own.
 
 # %%
 from collections.abc import Callable
@@ -101,7 +102,7 @@ print(f"RMSE in training: {first:.2f} K in the first steps, {last:.2f} K in the 
 # %% [markdown]
 # ## Beside inverse distances
 #
-# The usual interpolation weights stations by their distance.
+# The usual interpolation weights stations by their distance, and knows no altitude.
 
 # %%
 grid = aio.Grid(60, 60, gsd_m=WIDTH_M / 60)

@@ -21,7 +21,7 @@ from nbconvert.preprocessors import ExecutePreprocessor
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = [path.stem for path in sorted((ROOT / "examples").glob("*.py")) if path.read_text().startswith("# %%")]
-LINK = "[This page as a notebook]({}.ipynb){{: download }}, about a minute of one core.\n\n"
+LINK = "[This page as a notebook]({}.ipynb), about a minute of one core.\n\n"
 
 
 def page(name: str, folder: Path) -> None:
@@ -31,7 +31,7 @@ def page(name: str, folder: Path) -> None:
         ExecutePreprocessor(timeout=1800, kernel_name="python3").preprocess(notebook, {"metadata": {"path": work}})
     resources = {"unique_key": name, "output_files_dir": f"{name}_files"}
     text, made = MarkdownExporter().from_notebook_node(notebook, resources)
-    text = re.sub(r"\n{3,}", "\n\n", re.sub(r"\x1b\[[0-9;]*m", "", text))
+    text = re.sub(r"\n{3,}", "\n\n", re.sub(r" +$|\x1b\[[0-9;]*m", "", text, flags=re.MULTILINE))
     heading, _, rest = text.lstrip().partition("\n\n")
     text = f"{heading}\n\n{LINK.format(name)}{rest}"
     for number, file in enumerate(made["outputs"]):
