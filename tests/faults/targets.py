@@ -162,13 +162,6 @@ def read_dataset(folder: Path, out: Path, touched: Path, *, dataset: str, **opti
     return sample.atoms, sample.target
 
 
-def make_series(folder: Path) -> None:
-    dates = ("2021-05-04", "2021-06-03", "2021-07-13")
-    rows = [f"{name},{date},{i},{2 * i}" for name in "ab" for i, date in enumerate(dates, 1)]
-    (folder / "series.csv").write_text("\n".join(["series,date,B02,B03", *rows]) + "\n")
-    (folder / "labels.csv").write_text("series,label,longitude,latitude\na,wheat,9.0,45.0\nb,maize,9.3,45.2\n")
-
-
 def fixture(name: str, share: int = 1, **options: Any) -> Target:
     return Target(name, partial(fixtures.write, name), partial(read_dataset, dataset=name, **options), share=share)
 
@@ -462,13 +455,6 @@ TARGETS: tuple[Target, ...] = (
         make_folder,
         partial(read_dataset, dataset="geotiff-folder", sensor="sentinel2", classes=3),
         share=2,
-    ),
-    Target(
-        "series-folder",
-        make_series,
-        partial(
-            read_dataset, dataset="series-folder", split="all", sensor="sentinel2", bands=("B02", "B03"), gsd_m=10.0
-        ),
     ),
     Target("las", partial(make_point_cloud, name="points.las"), partial(read_points, name="points.las"), share=3),
     Target("laz", partial(make_point_cloud, name="points.laz"), partial(read_points, name="points.laz"), share=3),
