@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from atomizer_io.errors import AtomizerError, printable
 from atomizer_io.extras import advice
 
-COMMANDS = ("calibrate", "data", "doctor", "evaluate", "export", "info", "map", "predict", "train")
+COMMANDS = ("calibrate", "data", "doctor", "embed", "evaluate", "export", "info", "map", "predict", "train")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
