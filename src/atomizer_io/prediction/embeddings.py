@@ -92,7 +92,8 @@ def embed_raster(
     target = output / META if suffix == ".zarr" else output
     with PartsFolder(target, execution, inputs=inputs) as parts, limited_cache():
         scene = vector_scene(model, rasters, gsd_m=gsd_m, windows=windows, cost=cost, execution=execution)
-        files, chosen = files_of(output, numbers, scene), {"numbers": numbers, "vectors": True}
+        files = files_of(output, numbers, scene)
+        chosen: dict[str, Any] = {"numbers": numbers, "vectors": True}
         if at is None:
             plan, needed = scene.plan(**chosen), scene.bytes_needed((), np.dtype(np.float16).itemsize)
             work = functools.partial(written, parts, scene, model, files, numbers, execution)

@@ -95,24 +95,25 @@ def write_tiffs(parts: PartsFolder, scene: Any, strips: Sequence[str], numbers: 
     names = [f"feature {number}" for number in range(count)]
     about = origin(scene, numbers, scales="scales.tif" if numbers == INT8 else None)
     tags = {**scene.model.maker(), "geoemb": json.dumps(about)}  # the name of a tag cannot have a colon
-    how: tuple[Any, ...] = (scene.map_grid, strips, slice(0, count))
+    how: dict[str, Any] = {"map_grid": scene.map_grid, "strips": strips, "numbers": slice(0, count)}
+    how |= {"unit": None, "tags": tags}
     if numbers == FLOAT16:
-        products.write_tiff(parts, "vectors.tif", *how, names, None, tags, None, nbits=16)
+        products.write_tiff(parts, "vectors.tif", bands=names, encoder=None, nbits=16, **how)
         return
-    products.write_tiff(parts, "vectors.tif", *how, names, None, tags, Int8())
-    products.write_tiff(parts, "scales.tif", *how, ["scale"], None, tags, Scales())
+    products.write_tiff(parts, "vectors.tif", bands=names, encoder=Int8(), **how)
+    products.write_tiff(parts, "scales.tif", bands=["scale"], encoder=Scales(), **how)
 
 
 def rows_of(parts: PartsFolder, strips: Sequence[str], step: int) -> Iterator[tuple[int, Array]]:
     """Yield so many rows of pixels (step, W, D) at a time, each with the number of the first, across strips."""
-    top, held = 0, []
+    top, held = 0, list[Array]()
     for strip in strips:
         values = parts.load(strip)
         while len(values):
-            room = step - sum(map(len, held))
+            room = step - sum(len(rows) for rows in held)
             held.append(values[:room])
             values = values[room:]
-            if sum(map(len, held)) == step:
+            if sum(len(rows) for rows in held) == step:
                 yield top, np.concatenate(held)
                 top, held = top + step, []
     if held:
