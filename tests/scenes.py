@@ -13,7 +13,7 @@ from torch import Tensor
 import atomizer_io as aio
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
-from atomizer_io.models import checksum, seal
+from atomizer_io.models import seal
 from atomizer_io.training.bands import observed
 
 SMALL = {
@@ -48,7 +48,7 @@ def forge(folder: Path) -> None:
     """Seal a changed config.json with the weights beside it, as anybody can who writes such files."""
     text = (folder / "config.json").read_text()
     tensors = load_file(folder / "model.safetensors")
-    checksum.save(tensors, folder / "model.safetensors", {}, of=seal.digest(text))
+    seal.save(tensors, folder / "model.safetensors", {}, of=seal.digest(text))
 
 
 def of(atoms: aio.AtomSet) -> Sample:

@@ -1,4 +1,4 @@
-"""The page about one's own data runs as it stands, on synthetic files, and options are explained where one looks."""
+"""The pages about one's own data run as they stand, on synthetic files; options are explained where one looks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from data.content import bands, patches
 from data.fractal import write_laz
 from data.vectors import write_vector
 
-PAGE = Path(__file__).parents[1] / "docs" / "own-data.md"
+DOCS = Path(__file__).parents[1] / "docs"
 DRONE = Sensor.define("drone", gsd_m=2.0, bands={"green": (0.56, 0.04), "nir": (0.84, 0.06)})
 DATES = {"may": "2021-05-04", "july": "2021-07-13", "drone": "2021-06-20"}
 # what the test adds to commands: few steps, and no further processes
@@ -45,14 +45,13 @@ QUICK = {
 MISSING = {("july", "plot_02"), ("drone", "plot_03")}
 
 
-def blocks(language: str, part: int = 0) -> list[str]:
-    """Blocks of the page about rasters (part 0), about point clouds (part 1) or about labels (part 2)."""
-    text = re.split("## (?:Point clouds|Labels from a vector file)\n", PAGE.read_text(encoding="utf-8"))[part]
+def blocks(language: str, page: str) -> list[str]:
+    text = (DOCS / "how-to" / page).read_text(encoding="utf-8")
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-def commands(part: int = 0) -> list[list[str]]:
-    text = "".join(blocks("sh", part)).replace("\\\n", " ")
+def commands(page: str) -> list[list[str]]:
+    text = "".join(blocks("sh", page)).replace("\\\n", " ")
     return [shlex.split(line) for line in text.splitlines() if line.strip()]
 
 
@@ -90,10 +89,10 @@ def test_own_data_from_files_to_a_map(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_plots(Path("plots"))
-    for text in blocks("yaml"):
+    for text in blocks("yaml", "rasters.md"):
         Path(text.partition("\n")[0].removeprefix("# ")).write_text(text, encoding="utf-8")
     shown = {}
-    for program, action, *rest in commands():
+    for program, action, *rest in commands("rasters.md"):
         assert program == "atomizer"
         assert main([action, *rest, *QUICK.get(action, [])]) == 0, rest
         shown[action if action != "data" else rest[0]] = capsys.readouterr().out
@@ -137,9 +136,9 @@ def test_own_point_clouds_from_files_to_classes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_tiles(Path("mytiles"))
-    Path("configs").symlink_to(PAGE.parents[1] / "configs")
+    Path("configs").symlink_to(DOCS.parent / "configs")
     shown = []
-    for program, action, *rest in commands(1):
+    for program, action, *rest in commands("point-clouds.md")[:5]:
         assert program == "atomizer"
         assert main([action, *rest, *QUICK.get(action, [])]) == 0, rest
         shown.append(capsys.readouterr().out)
@@ -163,9 +162,9 @@ def test_own_labels_from_a_vector_file_to_a_map(
     number = crop[((5000000 - xy[:, 1]) // 10).astype(int), ((xy[:, 0] - 600000) // 10).astype(int)]
     names = [("maize", "wheat")[n] for n in number]
     write_vector(Path("myfields/fields.gpkg"), shapely.points(xy), {"crop": names, "note": names})
-    Path("configs").symlink_to(PAGE.parents[1] / "configs")
+    Path("configs").symlink_to(DOCS.parent / "configs")
     shown = []
-    for program, action, *rest in commands(2):
+    for program, action, *rest in commands("labels.md"):
         assert program == "atomizer"
         assert main([action, *rest, *QUICK.get(action, [])]) == 0, rest
         shown.append(capsys.readouterr().out)
@@ -184,13 +183,14 @@ def test_own_labels_from_a_vector_file_to_a_map(
 
 
 def test_every_option_of_ones_own_files_is_explained() -> None:
-    text = (PAGE.parent / "datasets.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "datasets.md").read_text(encoding="utf-8")
     for kind in (GeoTiffFolder, LasFolder, Labelled):
         assert [name for name in options_of(kind) if f"`{name}`" not in text] == []
 
 
 def test_settings_that_depend_on_the_data_are_explained() -> None:
-    text = (PAGE.parent / "training.md").read_text(encoding="utf-8")
+    pages = (DOCS / "how-to" / name for name in ("training.md", "missing-channels.md"))
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     names = ["data.measure", "data.keep", "data.workers", "offset_scale_m", "rope_scale_m"]
     names += [field.name for field in dataclasses.fields(ChannelDropout)]
     assert [name for name in names if f"`{name}`" not in text] == []

@@ -24,7 +24,7 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: Any) -> None:
 
 def test_the_python_of_the_page_on_models_runs(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    page = README.parent / "docs" / "models.md"
+    page = README.parent / "docs" / "reference" / "models.md"
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     names: dict[str, Any] = {}
     for block in blocks:

@@ -102,10 +102,10 @@ EXCEPTIONS = {
 }
 # words that are right in one file
 ALLOWED = {
-    ("docs/export.md", "answer"): "the name of the output in exported files",
-    ("docs/decoding.md", "operations"): "the key of saved calibrations",
+    ("docs/how-to/export.md", "answer"): "the name of the output in exported files",
+    ("docs/how-to/calibration.md", "operations"): "the key of saved calibrations",
     ("docs/lab/faults.md", "answers"): "the key of results/faults.json",
-    ("docs/training.md", "asked"): "the key of results of `atomizer evaluate`",
+    ("docs/how-to/compute-budget.md", "asked"): "the key of results of `atomizer evaluate`",
     ("src/atomizer_io/datasets/las_folder.py", "variable other"): "an option of configs: the class of other codes",
     ("tests/export/test_formats.py", "answer"): "the name of the output in exported files",
 }

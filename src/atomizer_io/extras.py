@@ -12,6 +12,7 @@ EXTRAS = {
     "embed": ("zarr",),
     "export": ("onnx", "onnxscript", "onnxruntime", "pystac"),
     "baselines": ("sklearn",),
+    "completion": ("shtab",),
 }
 
 

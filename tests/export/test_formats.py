@@ -153,7 +153,7 @@ def item_describes(path: Path, artifact: Path, model: aio.AtomizerIO) -> None:
 
 
 def the_example_runs(path: Path, model: aio.AtomizerIO) -> None:
-    """The example of docs/export.md that does without this package, here with a series of one step."""
+    """The example of docs/how-to/export.md that does without this package, here with a series of one step."""
     _, code = DOCS.read_text(encoding="utf-8").split("## Without this package")
     example = re.search(r"```python\n(.*?)```", code, re.S)[1].replace('"model.onnx"', repr(str(path)))
     example = example.replace('"anchor": anchors,', '"anchor": anchors, "step_day": np.zeros(1),')  # the file has steps

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.errors import CheckpointError
-from atomizer_io.models import checksum
+from atomizer_io.models import seal
 from atomizer_io.models.registry import create_model
 from atomizer_io.models.seal import digest
 from atomizer_io.models.storage import seal_again, seal_at
@@ -227,7 +227,7 @@ def test_both_files_have_the_mode_of_new_files(mask: int, tmp_path: Path) -> Non
     old = os.umask(mask)
     try:
         saved(tmp_path / "model", **SMALL)
-        checksum.save({"a": torch.ones(2)}, tmp_path / "state.safetensors", {})
+        seal.save({"a": torch.ones(2)}, tmp_path / "state.safetensors", {})
     finally:
         os.umask(old)
     for path in (*(tmp_path / "model").iterdir(), tmp_path / "state.safetensors"):

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.errors import AtomizerError, CheckpointError
-from atomizer_io.models import checksum, storage
+from atomizer_io.models import seal, storage
 from atomizer_io.models.atomizer.config import SiteField
 from scenes import SMALL, forge, queries, raster
 
@@ -345,7 +345,7 @@ def test_a_failed_save_keeps_what_was_there(failing: str, saved: Path, monkeypat
 
     with monkeypatch.context() as patched:
         if failing == "weights":
-            patched.setattr(checksum, "save_file", half_written)
+            patched.setattr(seal, "save_file", half_written)
         elif failing == "config":
             patched.setattr(storage, "write_text", full)
         else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from atomizer_io.prediction.finished import RECORD
+from atomizer_io.prediction.bulk import RECORD
 from chips import model_folder, scene, values, write
 from power import Disk
 from predicting import command, predict_raster, write_las

@@ -23,9 +23,9 @@ from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.models.base import Cost
 from atomizer_io.prediction import rasters as module
 from atomizer_io.prediction.options import Decoding, Windows
-from atomizer_io.prediction.raster_notes import warn_unlike
-from atomizer_io.prediction.raster_scene import RasterScene, sensor_hint, usual_window_m
+from atomizer_io.prediction.raster_checks import sensor_hint, warn_unlike
 from atomizer_io.prediction.raster_windows import ramp
+from atomizer_io.prediction.rasters import RasterScene, usual_window_m
 from chips import CORNER, NAMES, UTM, model_folder, read, regression_folder, scene, values, write
 from predicting import predict_raster
 

@@ -15,7 +15,8 @@ from atomizer_io.figures.class_colours import class_colours
 from atomizer_io.figures.map_preview import LEAST, MARGIN
 from atomizer_io.models.storage import seal_at
 from atomizer_io.prediction.options import Decoding, Windows
-from atomizer_io.prediction.products import MapGrid, RasterProduct
+from atomizer_io.prediction.products import RasterProduct
+from atomizer_io.prediction.raster_windows import MapGrid
 from chips import CORNER, UTM, model_folder, read, regression_folder, scene, values, write
 from predicting import predict_raster
 

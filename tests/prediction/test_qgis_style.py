@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element, fromstring
 import pytest
 
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.prediction.map_classes import MapClasses
+from atomizer_io.prediction.products import MapClasses
 from atomizer_io.prediction.qgis_style import paletted, ramp, sizes
 
 

@@ -11,7 +11,7 @@ from rasterio._env import get_gdal_config
 
 from atomizer_io.io.raster_sources import LocalFrame, RasterInput, RasterSource
 from atomizer_io.prediction.options import Windows
-from atomizer_io.prediction.raster_scene import RasterScene
+from atomizer_io.prediction.rasters import RasterScene
 from chips import CORNER, UTM, model_folder, scene, values, without_crs, write
 from predicting import predict_raster
 

@@ -16,7 +16,7 @@ from atomizer_io.datasets.dataset import Info, Skipped
 from atomizer_io.errors import AtomizerError, ConfigError, UnknownChannelError
 from atomizer_io.models.base import Cost
 from atomizer_io.training import config
-from atomizer_io.training.build import FEW_VALUES, Inspection, build, costs_of, inspect, notes_of, started
+from atomizer_io.training.build import FEW_VALUES, Inspection, build, costs_of, inspect, notes_of
 from atomizer_io.training.evaluate import compare
 from scenes import SMALL, points, raster
 
@@ -59,7 +59,7 @@ def statistics_of(model: aio.AtomizerIO, name: str) -> tuple[float, float]:
 def made(run: config.Run, *samples: Sample) -> tuple[aio.AtomizerIO, Inspection, list[str]]:
     data = InMemory(*samples)
     looked = inspect(run, data)
-    return build(run, data, looked), looked, notes_of(run, data, looked)
+    return build(run, data, looked)[0], looked, notes_of(run, data, looked)
 
 
 def test_statistics_of_the_training_data_by_setting() -> None:
@@ -120,14 +120,14 @@ def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None
     assert torch.equal(logits[0], logits[1]) and torch.equal(logits[0], logits[2])
     model.save_pretrained(tmp_path)
     assert not aio.AtomizerIO.from_pretrained(tmp_path).task_spec.dates
-    start = config.parse({"data": {"name": "synthetic"}, "model": {"start": str(tmp_path)}})
+    start = config.parse({"data": {"name": "synthetic"}, "model": {"checkpoint": str(tmp_path)}})
     two_days, one_day = (
         inspect(start, InMemory(*(shifted(0.0, seed=day, day=day) for day in days))) for days in ((100, 200), (100,))
     )
     data = InMemory()
-    again = started(start, str(tmp_path), data, two_days).eval()
+    again = build(start, data, two_days)[0].eval()
     assert again.task_spec.dates and not torch.equal(again([raster(1)], where)[0], logits[0])
-    assert not started(start, str(tmp_path), data, one_day).task_spec.dates
+    assert not build(start, data, one_day)[0].task_spec.dates
 
 
 def test_a_model_knows_whether_it_was_ever_shown_less_than_all_channels(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_model_knows_whether_it_was_ever_shown_less_than_all_channels(tmp_path
     draws = {"training": {"channel_dropout": {"scheme": "sensors"}}}
     assert not made(config.parse({**RUN, **draws}), both)[0].task_spec.complete
     whole.save_pretrained(tmp_path)
-    saved = {"data": {"name": "synthetic"}, "model": {"start": str(tmp_path)}}
+    saved = {"data": {"name": "synthetic"}, "model": {"checkpoint": str(tmp_path)}}
     assert made(config.parse(saved), both)[0].task_spec.complete
     assert not made(config.parse(saved), optical)[0].task_spec.complete
     assert not made(config.parse({**saved, **draws}), both)[0].task_spec.complete
@@ -188,7 +188,7 @@ def test_a_model_knows_which_fields_of_points_it_was_always_shown(tmp_path: Path
     dropped = made(config.parse({**RUN, **draws}), cloud(1))[0].task_spec
     assert not dropped.complete_fields and dropped.thinning == 0.1
     whole.save_pretrained(tmp_path)
-    saved = {"data": {"name": "synthetic"}, "model": {"start": str(tmp_path)}}
+    saved = {"data": {"name": "synthetic"}, "model": {"checkpoint": str(tmp_path)}}
     assert made(config.parse(saved), cloud(3))[0].task_spec.complete_fields == every
     assert made(config.parse(saved), cloud(3, ("intensity",)))[0].task_spec.complete_fields == echo
     again = made(config.parse({**saved, **draws}), cloud(3))[0].task_spec
@@ -228,9 +228,6 @@ def test_data_of_another_task_are_refused(task_spec: dict, message: str, tmp_pat
     model.save_pretrained(tmp_path)
     with pytest.raises(AtomizerError, match=message):
         compare(model, InMemory(shifted(0.0)))
-    begin = config.parse({"data": {"name": "synthetic"}, "model": {"start": str(tmp_path)}})
-    with pytest.raises(AtomizerError, match=message):
-        made(begin, shifted(0.0))
 
 
 def test_a_saved_model_keeps_its_settings_and_takes_the_cost_of_the_run(tmp_path: Path) -> None:
@@ -238,7 +235,7 @@ def test_a_saved_model_keeps_its_settings_and_takes_the_cost_of_the_run(tmp_path
     both = {"start": str(tmp_path), "settings": {"depth": 2}}
     with pytest.raises(ConfigError, match=r"model.settings \(depth\) cannot change the saved model"):
         made(config.parse({"data": {"name": "synthetic"}, "model": both}), shifted(0.0))
-    plain = {"model": {"start": str(tmp_path)}, "training": {"configurations": [[100, 20], [300, 40]]}}
+    plain = {"model": {"checkpoint": str(tmp_path)}, "training": {"configurations": [[100, 20], [300, 40]]}}
     model, _, _ = made(config.parse({"data": {"name": "synthetic"}, **plain}), shifted(0.0))
     assert model.config.atoms_per_latent == 300
 
@@ -253,7 +250,7 @@ def test_channels_without_an_input_are_refused_before_scoring(tmp_path: Path) ->
         compare(model, data, ("no-swir", "all"))
     model.save_pretrained(tmp_path)
     with pytest.raises(UnknownChannelError, match="no input for sentinel2 B11 of synthetic"):
-        made(config.parse({"data": {"name": "synthetic"}, "model": {"start": str(tmp_path)}}), *data)
+        made(config.parse({"data": {"name": "synthetic"}, "model": {"checkpoint": str(tmp_path)}}), *data)
 
 
 def test_a_fixed_input_for_every_published_channel() -> None:

@@ -75,10 +75,12 @@ def test_a_pickle_is_refused_and_runs_nothing(tmp_path: Path) -> None:
     pickle.loads(payload)
     (tmp_path / "run-by-pickle").rmdir()  # it would have worked
     (tmp_path / state.PICKLED).write_bytes(payload)
-    with pytest.raises(ConfigError, match=r"state\.ckpt is the training state of an earlier version.*model\.start="):
+    with pytest.raises(
+        ConfigError, match=r"state\.ckpt is the training state of an earlier version.*model\.checkpoint="
+    ):
         state.find(tmp_path)
     (tmp_path / state.STATE).write_bytes(payload)
-    with pytest.raises(DataError, match=r"state\.safetensors: the training state is damaged.*model\.start="):
+    with pytest.raises(DataError, match=r"state\.safetensors: the training state is damaged.*model\.checkpoint="):
         state.find(tmp_path)
     with pytest.raises(DataError):
         state.StateIO().load_checkpoint(tmp_path / state.PICKLED, weights_only=False)

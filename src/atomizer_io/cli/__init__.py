@@ -21,7 +21,19 @@ from typing import Any, TextIO
 from atomizer_io.errors import AtomizerError, printable
 from atomizer_io.extras import advice
 
-COMMANDS = ("calibrate", "data", "doctor", "embed", "evaluate", "export", "info", "map", "predict", "train")
+COMMANDS = (
+    "calibrate",
+    "completion",
+    "data",
+    "doctor",
+    "embed",
+    "evaluate",
+    "export",
+    "info",
+    "map",
+    "predict",
+    "train",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,8 +91,8 @@ def complain(line: str, error: BaseException | None = None) -> None:
     print(printable("\n".join([line, *getattr(error, "__notes__", ())])), file=sys.stderr)
 
 
-def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """Return a parser of all commands; only the one that ``arguments`` name is imported and gets its options."""
+def build_parser(arguments: Sequence[str], whole: bool = False) -> argparse.ArgumentParser:
+    """Return a parser of all commands; only the one in ``arguments``, or the ``whole``, is imported."""
     from atomizer_io import __version__
 
     parser = argparse.ArgumentParser(prog="atomizer", description="Observations from any sensor in, predictions out.")
@@ -95,7 +107,7 @@ def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             description=text,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name == named:
+        if whole or name == named:
             loaded = importlib.import_module(module)
             loaded.add_arguments(command)
             command.set_defaults(run=loaded.run)

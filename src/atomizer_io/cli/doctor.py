@@ -92,7 +92,7 @@ def print_stages(path: str, *changes: str) -> None:
         model, loader = prepared.model, make_loaders(prepared.run, prepared, 0, 1)[0]
         if not isinstance(model, AtomizerIO):
             raise ConfigError(f"{path} trains {model.preset or model.family}: only Atomizer-IO has these stages")
-        initialise(prepared.run, model, loader)
+        initialise(prepared.run, model, loader, prepared.transfer)
         batch = next(iter(loader))
 
     def loss(predictions: list[Tensor]) -> Tensor:

@@ -1,6 +1,6 @@
 """Write a model as ONNX or as a torch.export program, and describe it in a STAC item.
 
-One file takes any number of atoms, bands, dates, latents and queries. See docs/export.md for its inputs.
+One file takes any number of atoms, bands, dates, latents and queries. See docs/how-to/export.md for its inputs.
 """
 
 from __future__ import annotations

@@ -30,11 +30,10 @@ from atomizer_io.mapping.runs import begin, inside, mark_of, opened, run_of, tra
 from atomizer_io.models.registry import load_model
 from atomizer_io.models.storage import seal_at
 from atomizer_io.prediction import qgis_style
-from atomizer_io.prediction.map_classes import MapClasses
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.parts_folder import is_done
 from atomizer_io.prediction.prediction_sets import write_sets
-from atomizer_io.prediction.products import RasterProduct, check_names, files_of
+from atomizer_io.prediction.products import MapClasses, RasterProduct, check_names, files_of
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.texts import json_text, parse_json, read_text, write_text
 from atomizer_io.training import config

@@ -16,7 +16,7 @@ To add a model, subclass :class:`Model` in one file and register it (see ``model
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -130,6 +130,23 @@ class Model(nn.Module, abc.ABC):
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values for config.json, from which ``build`` makes the same architecture."""
 
+    def settings_for(self, task_spec: TaskSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a model for another task that takes over the weights of this one."""
+        return {**self.settings(), **self.adapted(task_spec, changes)}
+
+    def weights_for(self, model: Model) -> dict[str, Tensor]:
+        """Return the weights of this model as ``model`` of :meth:`settings_for` names and orders them."""
+        return self.state_dict()
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The names of the stages, which are those with weights among its modules, as data pass them."""
+        return tuple(name for name, module in self.named_children() if any(True for _ in module.parameters()))
+
+    def layers(self) -> tuple[str, ...]:
+        """Return the beginnings of names of parameters, layer by layer, for learning rates that differ by layer."""
+        return self.stages
+
     @abc.abstractmethod
     def preparer(self) -> Preparer:
         """Return what prepares samples for :meth:`predict`, without weights."""
@@ -138,8 +155,11 @@ class Model(nn.Module, abc.ABC):
     def predict(self, inputs: Sequence[Any]) -> list[Tensor]:
         """Return the predictions for prepared samples: (M, outputs) each, or (outputs,) for scene tasks."""
 
-    def initialise(self, inputs: Sequence[Any]) -> None:
-        """Initialise fresh weights from prepared training samples (without their targets), before the first step."""
+    def initialise(self, inputs: Sequence[Any], stages: Collection[str] | None = None) -> None:
+        """Initialise fresh weights from prepared training samples (without their targets), before the first step.
+
+        ``stages`` names those that are fresh, if not all are.
+        """
 
     def in_context(self, inputs: Any) -> Tensor | None:
         """Return which queries (M,) of a prepared sample look at a point that is part of the context.

@@ -47,7 +47,7 @@ def family(name: str) -> type[Model]:
             return _added[name]
     raise CheckpointError(
         f"{name!r} is no kind of model that is known here; known are {', '.join(_families())}. Your own needs an "
-        "entry point of the group atomizer_io.models, or register_model before it is used (docs/models.md)"
+        "entry point of the group atomizer_io.models, or register_model before it is used (docs/reference/models.md)"
     )
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +17,15 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from atomizer_io.data.task_spec import FIELDS, TaskSpec
 from atomizer_io.durable import make_folder, publish
 from atomizer_io.errors import CheckpointError
-from atomizer_io.models import checksum, seal
+from atomizer_io.models import seal
 from atomizer_io.models.base import Model
-from atomizer_io.models.blueprint import check_fits, header_of
 from atomizer_io.models.registry import family, list_models
 from atomizer_io.models.seal import CALIBRATION, CONFIG, WEIGHTS
 from atomizer_io.texts import parse_json, read_text, write_text
@@ -51,7 +56,7 @@ def save(model: Model, folder: Path) -> None:
     make_folder(folder)
     with tempfile.TemporaryDirectory(dir=folder, prefix=f"{SAVING}-") as temporary:
         text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
-        checksum.save(tensors, Path(temporary, WEIGHTS), {}, of=seal.digest(text))
+        seal.save(tensors, Path(temporary, WEIGHTS), {}, of=seal.digest(text))
         write_text(Path(temporary, CONFIG), text)
         publish({Path(temporary, name): folder / name for name in (WEIGHTS, CONFIG)})
 
@@ -72,22 +77,22 @@ def seal_again(folder: Path) -> None:
 
 
 def _load(folder: Path, *, sealed: bool = True) -> Any:
-    text, config, weights = _text(folder), folder / CONFIG, folder / WEIGHTS
-    description, version = _description(text, config)
-    _check_weights(weights)
+    config, weights = folder / CONFIG, folder / WEIGHTS
+    text, description, version = _description(config)
+    header = _header(weights)
     if sealed:
         seal.check(folder, text, version)
     kind = family(description["model_type"])
     try:
         task_spec = TaskSpec.from_dict(description["problem"])  # old name
         build = functools.partial(kind.build, task_spec, description["config"], preset=description.get("preset"))
-        check_fits(build, header_of(weights), config, weights)
+        _check_fits(build, header, config, weights)
         model = build()
     except CheckpointError:
         raise
     except (TypeError, KeyError, AttributeError, ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
         raise CheckpointError(f"{config} does not describe a model of this version: {error}") from error
-    tensors = _tensors(weights)
+    tensors = load_file(weights)
     dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     model = model.to(dtypes.pop() if len(dtypes) == 1 else torch.float32)
     model.load_state_dict(tensors)
@@ -133,33 +138,26 @@ def _folder(source: str | Path, revision: str | None) -> Path:
         ) from error
 
 
-def _text(folder: Path) -> str:
-    path = folder / CONFIG
-    if not path.is_file():
-        raise CheckpointError(f"{folder} has no {CONFIG}: is it a folder written by save_pretrained?")
+def _description(config: Path) -> tuple[str, dict[str, Any], int]:
+    """Return a ``config.json``: its text, the description in the present format, and the version that it has."""
+    if not config.is_file():
+        raise CheckpointError(f"{config.parent} has no {CONFIG}: is it a folder written by save_pretrained?")
     try:
-        return read_text(path)
-    except (ValueError, OSError) as error:
-        raise CheckpointError(f"{path} is not readable as JSON: {error}") from error
-
-
-def _description(text: str, path: Path) -> tuple[dict[str, Any], int]:
-    """Return the description of a model in the present format, and the version of the format that it was in."""
-    try:
+        text = read_text(config)
         description = parse_json(text)
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not readable as JSON: {error}") from error
+    except (ValueError, OSError) as error:
+        raise CheckpointError(f"{config} is not readable as JSON: {error}") from error
     if not isinstance(description, dict) or not isinstance(description.get("model_type"), str):
-        raise CheckpointError(f"{path} is not the description of a model of atomizer-io: it has no model_type")
+        raise CheckpointError(f"{config} is not the description of a model of atomizer-io: it has no model_type")
     version = description.get("format_version")
     if version == 1 and isinstance(description.get("config"), dict):
-        return _upgraded(description), 1
+        return text, _upgraded(description), 1
     if version not in (2, FORMAT_VERSION):
         raise CheckpointError(
-            f"{path} has format version {version} (written by atomizer-io "
+            f"{config} has format version {version} (written by atomizer-io "
             f"{description.get('library_version')}); this version reads {FORMAT_VERSION}: use a matching atomizer-io"
         )
-    return description, version
+    return text, description, version
 
 
 def _upgraded(description: dict[str, Any]) -> dict[str, Any]:
@@ -170,21 +168,64 @@ def _upgraded(description: dict[str, Any]) -> dict[str, Any]:
     return {**description, "problem": task_spec, "config": settings, "format_version": FORMAT_VERSION}  # old name
 
 
-def _check_weights(path: Path) -> None:
-    """Refuse weights that are missing or damaged; those without a checksum were written before there were any."""
+def _header(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return shape and type of the tensors in a file of weights; refuse one that is missing or damaged.
+
+    Weights without a checksum were written before there were any.
+    """
     if not path.is_file():
         raise CheckpointError(f"{path.parent} has no {WEIGHTS}: pickled weights (.bin, .pt, .ckpt) are never read")
     try:
-        if checksum.matches(path) is False:
+        if seal.matches(path) is False:
             raise CheckpointError(f"{path} is damaged or incomplete: its checksum does not fit; get the file anew")
-        header_of(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged or incomplete: {error}") from error
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
+            return {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is damaged or incomplete: {error}") from error
+
+
+def _check_fits(
+    build: Callable[[], nn.Module], header: Mapping[str, tuple[tuple[int, ...], str]], config: Path, weights: Path
+) -> None:
+    """Refuse settings that describe other tensors than those of a file, before anything is allocated for them.
+
+    A ``config.json`` may come from anybody. The model is built on torch's meta device first, where tensors have shapes
+    but no content, and that ends as soon as there are more parameters than the file could fill.
+    """
+    with torch.device("meta"), _at_most(2 * len(header), config, weights):  # twice: some are replaced while building
+        expected = build().state_dict()
+    differences = [f"{name} is missing" for name in expected.keys() - header.keys()]
+    differences += [f"{name} is not part of this model" for name in header.keys() - expected.keys()]
+    for name in expected.keys() & header.keys():
+        (shape, kind), tensor = header[name], expected[name]
+        if shape != tuple(tensor.shape):
+            differences.append(f"{name} is {shape} in {weights.name}, {tuple(tensor.shape)} by {config.name}")
+        elif kind.startswith(("F", "BF")) != tensor.is_floating_point():
+            own = str(tensor.dtype).removeprefix("torch.")
+            differences.append(f"{name} is of type {kind} in {weights.name}, {own} by {config.name}")
+    if differences:
+        shown = "; ".join(sorted(differences)[:5])
+        more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
+        raise CheckpointError(
+            f"{weights.parent}: {weights.name} and {config.name} are of different models: {shown}{more}"
+        )
+
+
+@contextmanager
+def _at_most(count: int, config: Path, weights: Path) -> Iterator[None]:
+    """End the construction of a network in this thread when it has more than so many parameters."""
+    thread, numbers = threading.get_ident(), itertools.count(1)
+
+    def counted(module: nn.Module, name: str, parameter: object) -> None:
+        if threading.get_ident() == thread and next(numbers) > count:
+            raise CheckpointError(
+                f"{config} describes a model with more than {count} tensors, but {weights.name} has {count // 2}: "
+                "they are of different models"
+            )
+
+    handle = register_module_parameter_registration_hook(counted)
+    try:
+        yield
+    finally:
+        handle.remove()

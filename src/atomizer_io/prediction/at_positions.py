@@ -27,9 +27,8 @@ from atomizer_io.models.base import Model
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
 from atomizer_io.prediction.position_table import PositionTable, cells_of, columns_of
-from atomizer_io.prediction.raster_scene import RasterScene, paths_of
 from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ramp
-from atomizer_io.prediction.rasters import observed, outputs_at
+from atomizer_io.prediction.rasters import RasterScene, observed, outputs_at, paths_of
 from atomizer_io.texts import csv_text
 
 Floats = NDArray[np.float64]

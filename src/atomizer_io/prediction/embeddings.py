@@ -32,9 +32,8 @@ from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
 from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.prediction.products import RasterProduct
-from atomizer_io.prediction.raster_scene import RasterScene, paths_of
 from atomizer_io.prediction.raster_windows import MapStrips, RasterWindow, ramp
-from atomizer_io.prediction.rasters import predict_window
+from atomizer_io.prediction.rasters import RasterScene, paths_of, predict_window
 from atomizer_io.prediction.vector_stores import (
     FLOAT16,
     INT8,

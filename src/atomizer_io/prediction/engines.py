@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -56,6 +57,27 @@ def engine(name: str = "local", workers: int | None = None, scheduler: str | Non
 def cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """Where a prediction runs, and what happens to existing files.
+
+    ``engine`` computes the windows: this process by default, :class:`Processes` or :class:`Dask` otherwise. ``resume``
+    continues an interrupted prediction, ``overwrite`` replaces an output. ``progress`` shows a progress bar. ``log``,
+    such as ``print``, gets a line for each thing that was understood of the inputs or assumed of them.
+    """
+
+    engine: Engine | None = None
+    resume: bool = False
+    overwrite: bool = False
+    progress: bool = True
+    log: Callable[[str], None] | None = None
+
+    def report(self, line: str) -> None:
+        """Pass a line on to ``log``, if there is one."""
+        if self.log is not None:
+            self.log(line)
 
 
 class ThisProcess:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from atomizer_io.decoding.options import Decoding
 from atomizer_io.errors import ConfigError
-from atomizer_io.prediction.engines import Engine
+from atomizer_io.prediction.engines import Execution
 
 __all__ = ["Decoding", "Execution", "PointCloudClasses", "PointCloudWindows", "Windows"]
 
@@ -74,28 +74,6 @@ class PointCloudClasses:
     probabilities: bool = True
     leave_out: tuple[int, ...] = ()
     preview: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """Where a prediction runs, and what happens to existing files.
-
-    ``engine`` computes the windows: this process by default, ``Processes`` or ``Dask`` of
-    ``atomizer_io.prediction.engines`` otherwise. ``resume`` continues an interrupted prediction, ``overwrite`` replaces
-    an output. ``progress`` shows a progress bar. ``log``, such as ``print``, gets a line for each thing that was
-    understood of the inputs or assumed of them.
-    """
-
-    engine: Engine | None = None
-    resume: bool = False
-    overwrite: bool = False
-    progress: bool = True
-    log: Callable[[str], None] | None = None
-
-    def report(self, line: str) -> None:
-        """Pass a line on to ``log``, if there is one."""
-        if self.log is not None:
-            self.log(line)
 
 
 def check_side(side_m: float) -> None:

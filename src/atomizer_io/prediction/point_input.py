@@ -31,8 +31,7 @@ from atomizer_io.prediction.options import Decoding, Execution, PointCloudWindow
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.point_windows import Inputs, PointJob, windows_with_points
-from atomizer_io.prediction.raster_notes import warn_uncovered
-from atomizer_io.prediction.raster_scene import warn_lacking
+from atomizer_io.prediction.raster_checks import warn_lacking, warn_uncovered
 from atomizer_io.progress import progress_bar
 
 DENSITY_RATIO = 4.0  # times denser or sparser than the training data; feet taken as metres are 11 times sparser

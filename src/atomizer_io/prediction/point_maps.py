@@ -34,9 +34,10 @@ from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
 from atomizer_io.prediction.ply_input import as_las
 from atomizer_io.prediction.point_input import PointInput, median_density
 from atomizer_io.prediction.point_windows import PointJob, PointWindow, check_numbers, window_points
-from atomizer_io.prediction.products import MapGrid, RasterProduct
-from atomizer_io.prediction.raster_scene import check_model, paths_of
-from atomizer_io.prediction.raster_windows import MapStrips, RasterWindow, WindowAxis, WindowLayout
+from atomizer_io.prediction.products import RasterProduct
+from atomizer_io.prediction.raster_checks import check_model
+from atomizer_io.prediction.raster_windows import MapGrid, MapStrips, RasterWindow, WindowAxis, WindowLayout
+from atomizer_io.prediction.rasters import paths_of
 
 LAYERS = ("probabilities", "confidence")
 SPACINGS = 2.0  # mean distances of points: a pixel without a point this near has no data

@@ -26,7 +26,8 @@ from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.ply_input import as_las
 from atomizer_io.prediction.point_input import PointInput
 from atomizer_io.prediction.point_windows import PointPredictions
-from atomizer_io.prediction.raster_scene import check_model, paths_of
+from atomizer_io.prediction.raster_checks import check_model
+from atomizer_io.prediction.rasters import paths_of
 
 
 @dataclass(frozen=True, slots=True)

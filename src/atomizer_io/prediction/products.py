@@ -1,4 +1,6 @@
-"""The files of a map: a GeoTIFF for any GIS, further layers, areas and a preview."""
+"""The files of a map: a GeoTIFF for any GIS with the codes, names and colours of its classes, further layers, areas
+and a preview.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +11,29 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+from xml.sax.saxutils import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io import __version__
-from atomizer_io.data.grid import Grid
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.errors import ConfigError
+from atomizer_io.errors import ConfigError, printable
 from atomizer_io.figures import map_preview
-from atomizer_io.io.crs import Transform, as_gsd, metres_per_unit, shifted
+from atomizer_io.figures.class_colours import Colour, class_colours
 from atomizer_io.io.raster_files import isolated
-from atomizer_io.io.raster_sources import Box, LocalFrame
-from atomizer_io.prediction.map_classes import MapClasses
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.texts import csv_text
 
+if TYPE_CHECKING:
+    from atomizer_io.prediction.raster_windows import MapGrid
+
+# types of pixels and their values without data; the first that has room for all codes is used
+KINDS = (("uint8", 255), ("uint16", 65535), ("int16", -(2**15)), ("int32", -(2**31)))
+UNSIGNED = ("uint8", "uint16")  # those for which TIFF has tables of colours
+# columns of an attribute table of GDAL: name, type (0: whole number, 2: text), usage
+COLUMNS = (("Value", 0, 5), ("Class", 2, 2), ("Red", 0, 6), ("Green", 0, 7), ("Blue", 0, 8))
 LAYERS = ("probabilities", "confidence", "attention")
 BLOCK = 512
 ACROSS = 4 * BLOCK  # columns that are in memory at a time
@@ -55,40 +63,57 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class MapGrid:
-    """The grid of a map: a coordinate system, a north-up transform and a shape."""
+class MapClasses:
+    """The classes of a map: by code their names and colours, the type of a pixel, and its value without data."""
 
-    crs: str | None
-    transform: Transform
-    height: int
-    width: int
+    legend: dict[int, tuple[str, Colour]]
+    dtype: str
+    nodata: int
 
-    @property
-    def bounds(self) -> Box:
-        """West, south, east and north edge in units of the CRS."""
-        a, _, west, _, e, north = self.transform
-        return (west, north + e * self.height, west + a * self.width, north)
+    @classmethod
+    def of(cls, task_spec: TaskSpec) -> MapClasses:
+        """Return the classes that a model maps; no data is 255, or outside of the codes where those need more room."""
+        codes, names = task_spec.codes, task_spec.names
+        for dtype, nodata in KINDS:
+            room = np.iinfo(dtype)
+            if nodata not in codes and all(room.min <= code <= room.max for code in codes):
+                named = zip(names, class_colours(names), strict=True)
+                return cls(dict(zip(codes, named, strict=True)), dtype, nodata)
+        raise AssertionError("codes of a task specification fit into 32 bits")
 
-    def frame(self, top: int, left: int, height: int, width: int) -> tuple[LocalFrame, Grid]:
-        """Return the frame around the middle of a window, and the grid of its pixels there."""
-        _, _, x, _, _, y = shifted(self.transform, top + height / 2, left + width / 2)
-        frame = LocalFrame.around(self.crs, x, y)
-        step_x, step_y = self.transform[0] * frame.unit_m[0], -self.transform[4] * frame.unit_m[1]
-        return frame, Grid(height, width, as_gsd(step_x, step_y))
+    def encoded(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """Return the codes of numbers of classes, which are NaN without data."""
+        known = np.isfinite(numbers)
+        codes = np.full(numbers.shape, self.nodata, self.dtype)
+        codes[known] = np.array([*self.legend], self.dtype)[numbers[known].astype(np.int64)]
+        return codes
 
-    def row_hectares(self) -> NDArray[np.float64]:
-        """Return the area of a pixel of each row in hectares."""
-        a, e, north = self.transform[0], self.transform[4], self.transform[5]
-        if self.crs is None:
-            return np.full(self.height, a * -e / 1e4)
-        from rasterio.crs import CRS
+    def colour_table(self) -> dict[int, tuple[int, ...]] | None:
+        """Return the colours as a GeoTIFF stores them; None where it cannot: :meth:`described` has them then."""
+        if self.dtype not in UNSIGNED:
+            return None
+        return {code: (*_bytes(colour), 255) for code, (_, colour) in self.legend.items()} | {self.nodata: (0, 0, 0, 0)}
 
-        crs = CRS.from_user_input(self.crs)
-        middles = north + e * (np.arange(self.height) + 0.5)
-        if not crs.is_geographic and crs.to_dict().get("proj") != "merc":
-            middles = middles[:1]
-        units = np.array([metres_per_unit(crs, float(y)) for y in middles])
-        return np.broadcast_to(a * -e * units.prod(axis=1) / 1e4, (self.height,)).copy()
+    def described(self) -> str:
+        """Return the class names in the form that GDAL and QGIS read beside a file.
+
+        GDAL lists names from 0 on: numbers that are no class have none. An attribute table has room for negative codes.
+        """
+        if self.dtype in UNSIGNED:
+            named = (self.legend.get(number, ("", None))[0] for number in range(max(self.legend) + 1))
+            rows = "".join(f"      <Category>{escape(printable(name))}</Category>\n" for name in named)
+            table = f"    <CategoryNames>\n{rows}    </CategoryNames>\n"
+        else:
+            rows = ""
+            for i, (name, kind, usage) in enumerate(COLUMNS):
+                field = f"<Name>{name}</Name><Type>{kind}</Type><Usage>{usage}</Usage>"
+                rows += f'      <FieldDefn index="{i}">{field}</FieldDefn>\n'
+            for i, (code, (name, colour)) in enumerate(self.legend.items()):
+                cells = "".join(f"<F>{text}</F>" for text in (code, escape(printable(name)), *_bytes(colour)))
+                rows += f'      <Row index="{i}">{cells}</Row>\n'
+            thematic = 'tableType="thematic"'
+            table = f"    <GDALRasterAttributeTable {thematic}>\n{rows}    </GDALRasterAttributeTable>\n"
+        return f'<PAMDataset>\n  <PAMRasterBand band="1">\n{table}  </PAMRasterBand>\n</PAMDataset>\n'
 
 
 @dataclass(frozen=True)
@@ -314,3 +339,7 @@ def _totals(parts: PartsFolder, strips: Sequence[str], map_grid: MapGrid, classe
     if classes:
         return total
     return total / known if known else np.full(1, np.nan)
+
+
+def _bytes(colour: Colour) -> tuple[int, ...]:
+    return tuple(round(255 * part) for part in colour)

@@ -1,4 +1,4 @@
-"""Overlapping windows over a raster, and the strips of its map, in which they are blended.
+"""The grid of a map, overlapping windows over it, and the strips of the map, in which the windows are blended.
 
 Windows are computed by an engine and kept on disk until the strip of the map that they reach into is put together; then
 only the strip is kept. What is in memory is a few windows, whatever the size of the scene.
@@ -19,12 +19,52 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from atomizer_io.data.grid import Grid
 from atomizer_io.data.task_spec import TaskSpec
+from atomizer_io.io.crs import Transform, as_gsd, metres_per_unit, shifted
+from atomizer_io.io.raster_sources import Box, LocalFrame
 from atomizer_io.prediction import products
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
 
 Pixels = tuple[int, int]  # the first and the last one, exclusive
+
+
+@dataclass(frozen=True, slots=True)
+class MapGrid:
+    """The grid of a map: a coordinate system, a north-up transform and a shape."""
+
+    crs: str | None
+    transform: Transform
+    height: int
+    width: int
+
+    @property
+    def bounds(self) -> Box:
+        """West, south, east and north edge in units of the CRS."""
+        a, _, west, _, e, north = self.transform
+        return (west, north + e * self.height, west + a * self.width, north)
+
+    def frame(self, top: int, left: int, height: int, width: int) -> tuple[LocalFrame, Grid]:
+        """Return the frame around the middle of a window, and the grid of its pixels there."""
+        _, _, x, _, _, y = shifted(self.transform, top + height / 2, left + width / 2)
+        frame = LocalFrame.around(self.crs, x, y)
+        step_x, step_y = self.transform[0] * frame.unit_m[0], -self.transform[4] * frame.unit_m[1]
+        return frame, Grid(height, width, as_gsd(step_x, step_y))
+
+    def row_hectares(self) -> NDArray[np.float64]:
+        """Return the area of a pixel of each row in hectares."""
+        a, e, north = self.transform[0], self.transform[4], self.transform[5]
+        if self.crs is None:
+            return np.full(self.height, a * -e / 1e4)
+        from rasterio.crs import CRS
+
+        crs = CRS.from_user_input(self.crs)
+        middles = north + e * (np.arange(self.height) + 0.5)
+        if not crs.is_geographic and crs.to_dict().get("proj") != "merc":
+            middles = middles[:1]
+        units = np.array([metres_per_unit(crs, float(y)) for y in middles])
+        return np.broadcast_to(a * -e * units.prod(axis=1) / 1e4, (self.height,)).copy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +157,7 @@ class MapStrips:
     def write_map(
         self,
         predict: Callable[[Any], WindowOutputs],
-        map_grid: products.MapGrid,
+        map_grid: MapGrid,
         model: Mapping[str, str],
         execution: Execution,
     ) -> dict[str, Any]:

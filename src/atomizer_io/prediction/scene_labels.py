@@ -25,8 +25,8 @@ from atomizer_io.models.base import Cost, Model
 from atomizer_io.prediction.bulk import read_list
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.position_table import cells_of, columns_of
-from atomizer_io.prediction.raster_notes import DECLARE
-from atomizer_io.prediction.raster_scene import MOST_ATOMS, check_channels, map_grid_of, warn_lacking
+from atomizer_io.prediction.raster_checks import DECLARE, check_channels, warn_lacking
+from atomizer_io.prediction.rasters import MOST_ATOMS, map_grid_of
 from atomizer_io.progress import watched
 from atomizer_io.texts import csv_text, write_output
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from atomizer_io import __version__
 from atomizer_io.prediction import products
 from atomizer_io.prediction.parts_folder import STORE, PartsFolder
-from atomizer_io.prediction.products import MapGrid
+from atomizer_io.prediction.raster_windows import MapGrid
 
 INT8, FLOAT16 = "int8", "float16"
 NODATA, LARGEST = -128, 127

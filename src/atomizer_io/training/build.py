@@ -16,15 +16,15 @@ from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.datasets.summary import Summary
-from atomizer_io.errors import AtomizerError, ConfigError, listed
+from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models.base import Cost, Model
-from atomizer_io.models.registry import create_model, load_model, preset
+from atomizer_io.models.registry import create_model, preset
 from atomizer_io.progress import watched
 from atomizer_io.training.config import AUTO, EVEN, FROM_DATA, MEASURED, PUBLISHED, Run
 from atomizer_io.training.data import ResumableLoader
 from atomizer_io.training.draws import Draws, generator
-from atomizer_io.training.evaluate import check_channels, check_task
 from atomizer_io.training.losses import class_weights_of_counts
+from atomizer_io.training.transfer import FROM_SCRATCH, Transfer, transferred
 
 INITIALISED, INITIALISED_ATOMS = 32, 2_000_000  # samples from which weights are initialised, and their atoms, at most
 FEW_VALUES = 1000  # of a channel: its measured statistics are not believed where there are published ones
@@ -73,7 +73,7 @@ def described(run: Run, train: Dataset, statistics: Statistics) -> tuple[Channel
         own = source not in (MEASURED, PUBLISHED) or (source == MEASURED and count >= FEW_VALUES and channel.std)
         key = channel.sensor, channel.name
         channels[key] = channel if own else published.get(key, channel)
-    if not preset(run.model.preset)[0].capabilities.new_channels:
+    if run.model.checkpoint is None and not preset(run.model.preset)[0].capabilities.new_channels:
         channels |= {(c.sensor, c.name): c for c in train.channels if (c.sensor, c.name) not in channels}
     return tuple(channels.values())
 
@@ -115,39 +115,29 @@ def far_apart(measured: Channel, published: Channel | None) -> float:
     return excess if (excess := max(stds, means)) > 1 else 0.0
 
 
-def build(run: Run, train: Dataset, inspection: Inspection) -> Model:
-    """Build the model that the settings name for the task of the data, or load the one to begin from."""
+def build(run: Run, train: Dataset, inspection: Inspection) -> tuple[Model, Transfer]:
+    """Build the model that the settings name for the task of the data; return what it has from a checkpoint, too."""
     if run.training.query_sampling != EVEN and not train.info.classes:
         raise ConfigError("training.query_sampling: a regression target has no classes; use even")
-    if run.model.start is None:
-        model: Model = create_model(
-            run.model.preset, task_spec=task_spec_of(run, train, inspection), **run.model.settings
-        )
+    task_spec, transfer = task_spec_of(run, train, inspection), FROM_SCRATCH
+    if run.model.checkpoint is None:
+        model: Model = create_model(run.model.preset, task_spec=task_spec, **run.model.settings)
     else:
-        if run.model.settings:
-            raise ConfigError(
-                f"model.settings ({listed(run.model.settings)}) cannot change the saved model {run.model.start}, which "
-                "keeps its own: set model.settings={} to begin from it, or leave model.start out"
-            )
-        model = started(run, run.model.start, train, inspection)
-        check_task(model, train.info, task_of(train, inspection))
-        check_channels(model, inspection.statistics.channels, train.info.name)
-        info = train.info
-        codes = {"class_codes": info.codes, "label_codes": info.label_codes, "las_standard": info.las_standard}
-        model.task_spec = model.task_spec.replace(**codes)  # products have those of the new labels
+        model, transfer = transferred(run.model, task_spec, train.info.name)
     cost = costs_of(run, model)[-1]
     if cost.atoms_per_latent is not None:
         model.keep_cost(cost)
-    return model
+    return model, transfer
 
 
-def initialise(run: Run, model: Model, loader: ResumableLoader) -> None:
-    """Initialise the fresh weights of a model from some training samples; those of a checkpoint stay.
+def initialise(run: Run, model: Model, loader: ResumableLoader, transfer: Transfer = FROM_SCRATCH) -> None:
+    """Initialise the fresh stages of a model from some training samples; those of a checkpoint stay.
 
     All processes of a run draw the same samples, fewer where they are large.
     """
     keeps_weights = type(model).initialise is Model.initialise
-    if keeps_weights or run.training.initialisation != FROM_DATA or run.model.start is not None:
+    stages = transfer.fresh if run.model.checkpoint else frozenset(model.stages)
+    if keeps_weights or run.training.initialisation != FROM_DATA or not stages:
         return
     inputs: list[Any] = []
     atoms = 0
@@ -158,7 +148,7 @@ def initialise(run: Run, model: Model, loader: ResumableLoader) -> None:
             break
     if inputs:
         torch.manual_seed(generator(run.seed, "initialisation").initial_seed())
-        model.initialise(inputs)
+        model.initialise(inputs, stages)
 
 
 def task_of(train: Dataset, inspection: Inspection) -> str:
@@ -220,29 +210,6 @@ def costs_of(run: Run, model: Model) -> list[Cost]:
         return [usual]
     pairs = run.training.configurations
     return [replace(usual, atoms_per_latent=kappa, budget=budget) for kappa, budget in pairs]
-
-
-def started(run: Run, source: str, train: Dataset, inspection: Inspection) -> Model:
-    """Return a saved model to train on.
-
-    It uses dates if it did before, or if the training data have several. It has always been shown all of its channels,
-    or a site field, only if that was so, and remains so in this training.
-    """
-    model: Model = load_model(source)
-    old = model.task_spec
-    whole = old.complete and shows_all(run, inspection, old.channels)
-    shown = {*shown_fields(run, inspection)}
-    task_spec = old.replace(
-        dates=old.dates or inspection.summary.several_days,
-        complete=whole,
-        complete_fields=tuple(name for name in old.complete_fields if name in shown),
-        thinning=min(old.thinning, run.training.point_augmentation.thinning),
-    )
-    if task_spec != old:
-        weights = model.state_dict()
-        model = type(model).build(task_spec, model.settings(), preset=model.preset)
-        model.load_state_dict(weights)
-    return model.train()
 
 
 def class_weights(run: Run, train: Dataset, statistics: Statistics) -> Tensor | None:

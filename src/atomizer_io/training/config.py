@@ -34,6 +34,7 @@ EVEN, BY_CLASSES = "even", "classes"
 FROM_DATA: Literal["data"] = "data"
 AUTO = "auto"
 OLD_KEYS = {  # names of earlier versions, which are still read, until version 1.0
+    "model.start": "model.checkpoint",
     "training.averaging": "training.ema",
     "training.channel_draws": "training.channel_dropout",
     "training.clip": "training.gradient_clip",
@@ -74,11 +75,21 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What is built: a preset, and any of its ``settings`` changed. ``start`` is a saved model to begin from."""
+    """What is built: a preset, and any of its ``settings`` changed.
+
+    With a ``checkpoint``, a folder or a name on the Hugging Face hub, weights begin as those of a saved model, whose
+    preset and settings count but for the ``settings`` that are changed here. What was loaded of the stages in
+    ``freeze`` (such as ``encoder``; ``body`` is all but the outputs) is not trained.
+    """
 
     preset: str = "atomizer_io_seg"
     settings: dict[str, Any] = field(default_factory=dict)
-    start: str | None = None
+    checkpoint: str | None = None
+    freeze: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.freeze and self.checkpoint is None:
+            raise ConfigError("model.freeze keeps what a checkpoint learned: name one with model.checkpoint=...")
 
 
 @dataclass(frozen=True)
@@ -105,6 +116,7 @@ class TrainingSettings:
     batch_size: int | None = None  # None: 4, and more of samples with few measurements
     accumulate: int = 1
     learning_rate: float = 2e-3
+    layer_decay: float = 1.0  # factor of the learning rate from each layer to the one before it; new ones have it whole
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.05
@@ -144,6 +156,8 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.ema < 1:
             raise ConfigError(f"training.ema must be from 0 (off) to below 1, got {self.ema}")
+        if not 0 < self.layer_decay <= 1:
+            raise ConfigError(f"training.layer_decay must be above 0, and 1 (off) at most, got {self.layer_decay}")
         if not 0 <= self.cooldown <= 1:
             raise ConfigError(f"training.cooldown must be a share from 0 to 1, got {self.cooldown}")
         for name in ("epochs", "max_steps", "patience", "validate_steps", "validate_every", "save_every"):
@@ -211,15 +225,17 @@ def shipped(path: Path) -> Path:
 def renamed(document: dict[str, Any]) -> dict[str, Any]:
     """Return settings with the present names of all keys; a key that is given by both of its names is an error."""
     document = copy.deepcopy(document)
+    for old, new in OLD_KEYS.items():
+        (place, before), now = old.split("."), new.split(".")[1]
+        group = document.get(place)
+        if not isinstance(group, dict) or before not in group:
+            continue
+        if now in group:
+            raise ConfigError(f"settings {old} and {new} are the same, by its earlier and its present name: leave one")
+        group[now] = group.pop(before)
     training = document.get("training")
     if not isinstance(training, dict):
         return document
-    for old, new in OLD_KEYS.items():
-        before, now = old.removeprefix("training."), new.removeprefix("training.")
-        if before in training and now in training:
-            raise ConfigError(f"settings {old} and {new} are the same, by its earlier and its present name: leave one")
-        if before in training:
-            training[now] = training.pop(before)
     for key in [key for key in GONE_KEYS if key in training]:
         del training[key]
         logger.warning("setting training.%s is ignored: there is no per-pixel warm start any more", key)

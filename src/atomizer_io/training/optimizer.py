@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from atomizer_io.models.base import Model
 from atomizer_io.training.config import TrainingSettings
 
 SMALL_NORM = 1e-6  # that torch adds to a norm before it divides by it
 
 
-def adamw(model: nn.Module, training: TrainingSettings) -> torch.optim.AdamW:
-    """Return AdamW for the weights of ``model``."""
+def parameter_groups(model: Model, training: TrainingSettings, loaded: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Return the trained weights in groups of one learning rate, those of the last layers last.
+
+    The rate falls by ``layer_decay`` from layer to layer towards the input, for what was ``loaded`` from a checkpoint;
+    what is new there has the whole rate. Without a checkpoint it falls for all.
+    """
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    if training.layer_decay == 1:
+        return [{"params": list(trained.values())}]
+    layers = model.layers()
+    groups: dict[int, list[Tensor]] = {}
+    for name, weight in trained.items():
+        depth = max((i for i, layer in enumerate(layers) if f"{name}.".startswith(f"{layer}.")), default=0)
+        new = bool(loaded) and name not in loaded
+        groups.setdefault(len(layers) - 1 if new else depth, []).append(weight)
+    rate, last = training.learning_rate, len(layers) - 1
+    return [{"params": groups[i], "lr": rate * training.layer_decay ** (last - i)} for i in sorted(groups)]
+
+
+def adamw(model: Model, training: TrainingSettings, loaded: Collection[str] = ()) -> torch.optim.AdamW:
+    """Return AdamW for the weights of ``model``, of which some were ``loaded`` from a checkpoint."""
     return torch.optim.AdamW(
-        model.parameters(),
+        parameter_groups(model, training, loaded),
         lr=training.learning_rate,
         betas=training.betas,
         eps=training.eps,

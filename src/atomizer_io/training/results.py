@@ -223,6 +223,6 @@ def lost(scores: dict[str, Any], baselines: dict[str, dict[str, dict[str, Any]]]
     )
     return (
         f"note: this model lost to {to}. Train longer if its score was still getting better (training.epochs, "
-        "--max-time), label more data, or try other settings (docs/training.md); until it wins, the simple baseline is "
-        "the better model for these data"
+        "--max-time), label more data, or try other settings (docs/how-to/training.md); until it wins, the simple "
+        "baseline is the better model for these data"
     )

@@ -45,6 +45,7 @@ from atomizer_io.training.results import conclude
 from atomizer_io.training.schedule import LEAST_STEPS, OpenSchedule, cosine, validation_interval
 from atomizer_io.training.splits import open_split
 from atomizer_io.training.stopping import INITIALISATION, READING, TRAINING, Interrupts, Timing, seconds_of
+from atomizer_io.training.transfer import Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Prepared:
     train: Dataset
     val: Dataset | None
     model: Model
+    transfer: Transfer
     class_weights: Tensor | None
     summary: list[str]
     notes: list[str]
@@ -71,12 +73,12 @@ def prepare(run: Run, *, resume: bool = False, progress: bool = False) -> Prepar
     val = None if run.data.val is None else open_split(run, "val").for_evaluation()
     inspection = inspect(run, train, progress)
     torch.manual_seed(run.seed)
-    model = build(run, train, inspection)
+    model, transfer = build(run, train, inspection)
     run = fitted(run, inspection.summary, model)
     folder.make_folder(path, model)
     weights = class_weights(run, train, inspection.statistics)
-    lines, notes = inspection.summary.lines(), notes_of(run, train, inspection)
-    return Prepared(chosen, run, path, train, val, model, weights, lines, notes)
+    lines, notes = [*inspection.summary.lines(), *transfer.lines], notes_of(run, train, inspection)
+    return Prepared(chosen, run, path, train, val, model, transfer, weights, lines, notes)
 
 
 def train(run: Run, *, resume: bool = False, progress: bool = True, began_s: float | None = None) -> dict[str, Any]:
@@ -150,7 +152,7 @@ def fit(
         timing.final_validations = final_validations(run, prepared) if timing.limit_s is not None else 1.0
     if stored is None:  # or the training state has the weights
         with timing.phase(INITIALISATION):
-            initialise(run, model, loader)
+            initialise(run, model, loader, prepared.transfer)
     steps, schedule = steps_of(run, loader.draws), None
     rate: Callable[[int], float] = functools.partial(cosine, steps=steps or 0, warmup=t.warmup)
     if steps is None:
@@ -159,14 +161,15 @@ def fit(
         schedule = OpenSchedule(t, len(loader) // t.accumulate, classes, timing.limit_s, **limits)
         rate = schedule.rate
     trainer.log_every_n_steps = max(1, min(10, len(loader)))
-    task = Task(model, t, rate, run.seed, prepared.class_weights)
+    task = Task(model, t, rate, run.seed, prepared.class_weights, prepared.transfer.loaded)
     keep = callbacks.KeepModels(path, loader)
     saving = callbacks.SaveState(path, loader, t.save_every, steps, schedule, timing, interrupts)
     trainer.callbacks += [keep, callbacks.Figures(path, t.figures, prepared.train.info, seldom=t.open), saving]
     trainer.callbacks += [callbacks.Progress(steps, schedule)] if progress else []
     with timing.phase(TRAINING), warnings.catch_warnings():
-        # data.val may be empty; pytree: lightning 2.6 with torch 2.13
-        warnings.filterwarnings("ignore", message=".*have no `val_dataloader`|.*treespec, LeafSpec")
+        # data.val may be empty; pytree: lightning 2.6 with torch 2.13; frozen stages are in evaluation mode
+        expected = ".*have no `val_dataloader`|.*treespec, LeafSpec|.*in eval mode at the start"
+        warnings.filterwarnings("ignore", message=expected)
         try:
             trainer.fit(task, loader, validation, ckpt_path=stored)
         except SystemExit as error:  # how Lightning reacts to an interrupt

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.models import checksum
+from atomizer_io.models import seal
 
 STATE, PICKLED = "state.safetensors", "state.ckpt"  # the second is of earlier versions, and never read
 PLAIN = (type(None), bool, int, float, str)
@@ -49,7 +49,7 @@ def write(state: dict[str, Any], path: Path) -> None:
         tensors[key] = tensor.clone() if place in seen else tensor
         seen.add(place)
     path.parent.mkdir(parents=True, exist_ok=True)
-    checksum.save(tensors, path, {"structure": structure})
+    seal.save(tensors, path, {"structure": structure})
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def read(path: Path) -> dict[str, Any]:
 def verify(path: Path) -> None:
     """Refuse a file whose checksum does not fit its content; nothing of the content is interpreted."""
     try:
-        if not checksum.matches(path):
+        if not seal.matches(path):
             raise _damaged(path)
     except OSError as error:
         raise DataError(path, f"the training state cannot be read: {error.strerror or error}") from error
@@ -94,7 +94,7 @@ def find(folder: Path) -> Path | None:
 def _instead(folder: Path) -> str:
     return (
         "To go on from its weights, start a run of another name from them: "
-        f"name=... model.settings={{}} model.start={folder / 'last'}"
+        f"name=... model.settings={{}} model.checkpoint={folder / 'last'}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.draws import generator
 from atomizer_io.training.losses import loss_sum
 from atomizer_io.training.metrics import Scores
-from atomizer_io.training.optimizer import EMA, adamw, clip_gradients
+from atomizer_io.training.optimizer import EMA, adamw, clip_gradients, parameter_groups
 from atomizer_io.training.state import StateIO
 
 EMA_KEY = "average"  # of the EMA, in the training state
@@ -72,6 +72,7 @@ def loggers(run: Run, folder: Path) -> list[Any]:
 
 class Task(lightning.LightningModule):
     """Trains ``model`` by the settings ``training``; ``rate`` gives the factor of the learning rate at a step (from 0).
+    ``loaded`` are the names of the weights that a checkpoint gave.
 
     The EMA of the weights, if there is one, takes their place while the model is validated, and from the end of
     training on.
@@ -84,9 +85,10 @@ class Task(lightning.LightningModule):
         rate: Callable[[int], float],
         seed: int,
         class_weights: Tensor | None = None,
+        loaded: Collection[str] = (),
     ) -> None:
         super().__init__()
-        self.model, self.training_settings = model, training
+        self.model, self.training_settings, self.loaded = model, training, loaded
         self.rate, self.seed = rate, seed
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
@@ -144,7 +146,7 @@ class Task(lightning.LightningModule):
             rate = self.atoms / max(time.monotonic() - self.since, 1e-9)
             self.atoms, self.since = 0, time.monotonic()
             self.log("loss", loss.detach(), prog_bar=True, sync_dist=True, batch_size=max(1, len(batch.samples)))
-            self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"], batch_size=1)
+            self.log("lr", self.trainer.optimizers[0].param_groups[-1]["lr"], batch_size=1)
             self.log("atoms/s", rate, prog_bar=True, batch_size=1)
         return loss
 
@@ -187,7 +189,7 @@ class Task(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Return AdamW, and a learning rate that changes with each step."""
-        optimizer = adamw(self.model, self.training_settings)
+        optimizer = adamw(self.model, self.training_settings, self.loaded)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.rate(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
@@ -204,10 +206,13 @@ class Task(lightning.LightningModule):
                 "the training state is of a model of another size than the settings say: resume with the model.preset "
                 "and model.settings that the run began with, or train under another name"
             )
-        if len(checkpoint["optimizer_states"][0]["param_groups"]) > 1:
+        groups = parameter_groups(self.model, self.training_settings, self.loaded)
+        stored_groups = checkpoint["optimizer_states"][0]["param_groups"]
+        if [len(group["params"]) for group in groups] != [len(group["params"]) for group in stored_groups]:
             raise ConfigError(
-                "the training state is of an earlier version, whose per-pixel warm start had a learning rate of its "
-                "own: go on from its weights with model.start=FOLDER/last, under another name"
+                "the training state is of a run with other model.freeze or training.layer_decay, or of an earlier "
+                "version: resume with the settings that the run began with, or go on from its weights with "
+                "model.checkpoint=FOLDER/last, under another name"
             )
         self.stored_ema = checkpoint.get(EMA_KEY)
 

@@ -194,7 +194,8 @@ def check_data(tasks: Sequence[Task], where: Where, output: Path) -> None:
     if not where.data.is_dir() and any("data" in task.folders and not is_there(kept, task) for task in tasks):
         raise ConfigError(
             f"{where.data}: no such folder. Name the one that holds a folder for each dataset with --data or the "
-            "variable ATOMIZER_DATA; docs/reproduce.md lists which are needed, docs/datasets.md what they hold"
+            "variable ATOMIZER_DATA; docs/how-to/reproduce.md lists which are needed, docs/reference/datasets.md what "
+            "they hold"
         )
 
 

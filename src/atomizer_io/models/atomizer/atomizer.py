@@ -6,7 +6,7 @@ Shapes: B samples, L latents, M queries, D width, T time steps,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,14 +25,14 @@ from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.heads import Head
-from atomizer_io.models.atomizer.initialisation import initialise
+from atomizer_io.models.atomizer.initialisation import initialise, new_vectors
 from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.atomizer.tokenizer import Tokens
-from atomizer_io.models.atomizer.tokens import describing, unreadable
+from atomizer_io.models.atomizer.tokens import describing, learned_channels, unreadable
 from atomizer_io.models.base import Capabilities, Cost, Model, check_batch, check_positions
 
 OFFSET_PIXELS = 10  # s_0 of the paper, 100 m, is so many pixels of Sentinel-2
@@ -65,9 +65,9 @@ class AtomizerIO(Model):
         self.decoder = stages.decoder(config) if task_spec.dense else None
         self.head = Head(config.width, task_spec)
 
-    def initialise(self, inputs: Sequence[PreparedSample]) -> None:
+    def initialise(self, inputs: Sequence[PreparedSample], stages: Collection[str] | None = None) -> None:
         """Initialise the layers that read measurements from prepared samples: see :mod:`.initialisation`."""
-        initialise(self, inputs)
+        initialise(self, inputs, self.stages if stages is None else stages)
 
     @classmethod
     def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
@@ -91,6 +91,31 @@ class AtomizerIO(Model):
     def settings(self) -> dict[str, Any]:
         """Return the architecture as plain values."""
         return self.config.to_dict()
+
+    def settings_for(self, task_spec: TaskSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings that know all learned channels of this model and of the task, in this order."""
+        own, preset = self.config.learned_channels, self.presets.get(self.preset or "")
+        known = dict.fromkeys((*own, *changes.get("learned_channels", ())))
+        usual: dict[str, Any] = {}
+        if self.task_spec.dense and not task_spec.dense and preset is not None:  # one latent is enough for maps only
+            usual["least_latents"] = AtomizerConfig.from_dict(preset.settings).least_latents
+        names = learned_channels(task_spec.channels, tuple(known), extend=True)
+        return super().settings_for(task_spec, {**usual, **changes, "learned_channels": names})
+
+    def weights_for(self, model: Model) -> dict[str, Tensor]:
+        """Return the weights with learned vectors for the channels of ``model``; new ones are drawn as usual."""
+        names, known = model.settings()["learned_channels"], self.config.learned_channels
+        learned = new_vectors(torch.empty(len(names), self.tokenizer.learned.shape[1]).to(self.tokenizer.learned))
+        for row, name in enumerate(names):
+            if name in known:
+                learned[row] = self.tokenizer.learned[known.index(name)].detach()
+        return {**self.state_dict(), "tokenizer.learned": learned}
+
+    def layers(self) -> tuple[str, ...]:
+        """Return the stages, and the blocks of the processor one by one."""
+        blocks = [f"processor.blocks.{number}" for number in range(len(self.processor.blocks))]
+        stages = [[stage, *blocks] if stage == "processor" else [stage] for stage in self.stages]
+        return tuple(name for names in stages for name in names)
 
     def keep_cost(self, cost: Cost) -> None:
         """Make these counts the model's own; None leaves a count as it is."""

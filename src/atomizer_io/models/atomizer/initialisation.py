@@ -19,7 +19,7 @@ Shapes: K kinds, B bands, F features, N rows, H heads, E and D features before a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +33,7 @@ from atomizer_io.models.atomizer.ops.attention import CellAttention
 if TYPE_CHECKING:
     from atomizer_io.data.atoms import AtomSet
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
+    from atomizer_io.models.atomizer.geometry.partition import Geometry
     from atomizer_io.models.atomizer.prepare import PreparedSample
 
 # Standard deviations of the weights for each column of a token: a number and its slowest Fourier feature (faster ones
@@ -47,11 +48,28 @@ QUERIES = 300  # of a sample, at most
 
 
 @torch.no_grad()
-def initialise(model: AtomizerIO, inputs: Sequence[PreparedSample]) -> None:
-    """Initialise the token-reading layers of ``model`` from prepared training samples."""
-    model.tokenizer.learned.normal_(std=LEARNED)
+def initialise(model: AtomizerIO, inputs: Sequence[PreparedSample], stages: Collection[str]) -> None:
+    """Initialise the token-reading layers of these stages of ``model`` from prepared training samples."""
+    if "tokenizer" in stages:
+        new_vectors(model.tokenizer.learned)
     kinds = features_of_kinds(model, inputs)
-    samples, geometries = [sample.atoms.to(model.device) for sample in inputs], [sample.geometry for sample in inputs]
+    samples = [sample.atoms.to(model.device) for sample in inputs]
+    if "encoder" in stages:
+        initialise_encoder(model, kinds, samples, [sample.geometry for sample in inputs])
+    if "decoder" in stages:
+        initialise_decoder(model, kinds, samples, inputs)
+
+
+@torch.no_grad()
+def new_vectors(learned: Tensor) -> Tensor:
+    """Draw what is learned of channels by name, in place."""
+    return learned.normal_(std=LEARNED)
+
+
+def initialise_encoder(
+    model: AtomizerIO, kinds: Sequence[Tensor], samples: list[AtomSet], geometries: list[Geometry]
+) -> None:
+    """Initialise the layers with which the encoder reads tokens."""
     encoder = model.encoder
     draw_token_layer(encoder.attention, kinds, NUMBER)
     calls: list[tuple[Any, ...]] = []
@@ -62,6 +80,12 @@ def initialise(model: AtomizerIO, inputs: Sequence[PreparedSample]) -> None:
         hook.remove()
     pooled_NHE = torch.cat([encoder.attention.gathered(*call) for call in calls])
     whiten_attention(encoder.attention.value, encoder.out, pooled_NHE, LATENT_FLOOR)
+
+
+def initialise_decoder(
+    model: AtomizerIO, kinds: Sequence[Tensor], samples: Sequence[AtomSet], inputs: Sequence[PreparedSample]
+) -> None:
+    """Initialise the layers with which the decoder reads what queries see, where it does."""
     if model.decoder is None or model.decoder.observation is None:
         return
     observation = model.decoder.observation

@@ -1,18 +1,22 @@
-"""What a user is warned of before rasters are predicted: values and pixels unlike the training data, and doubles."""
+"""Rasters against the model that is to predict them: what is refused, and what a user is warned of."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from atomizer_io.data.channels import Channel
 from atomizer_io.data.misfits import Image, misfits, sentences
 from atomizer_io.data.task_spec import TaskSpec
+from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.io.crs import Box, nearest_turn, outline, turn_of
 from atomizer_io.io.raster_sources import RasterSource
+from atomizer_io.models.base import Model
 
 OTHER_PIXELS = 4.0  # times larger or smaller than in training
 SAME_EXTENT = 0.5  # of the smaller raster: tiles of one date overlap less
@@ -22,6 +26,74 @@ UNSCALE = (
     "the scale and offset in the file are not applied: if the model was trained on values to which they were, apply "
     "them first (gdal_translate -unscale -ot Float32)"
 )
+
+
+def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[str]) -> None:
+    """Refuse a model that cannot map these rasters; warn of channels and values unlike those of its training."""
+    task_spec = model.task_spec
+    if not task_spec.dense:
+        raise ConfigError(
+            f"the model is for {task_spec.task}: it makes one prediction for a whole scene, and no maps; name a table "
+            "for its predictions (-o labels.csv), or use a model for segmentation or regression"
+        )
+    if task_spec.task == "regression" and set(layers) & {"probabilities", "confidence"}:
+        raise ConfigError(
+            "the model does regression, which has neither probabilities nor confidence: leave out these layers"
+        )
+    if "attention" in layers and not model.capabilities.attention:
+        raise ConfigError(
+            f"{model.preset or model.family} cannot report how much attention channels received: leave out that layer"
+        )
+    check_channels(model, sources)
+    warn_unlike(task_spec, sources)
+
+
+def check_channels(model: Model, sources: Sequence[RasterSource]) -> None:
+    """Refuse rasters with channels that a model cannot read; warn of channels that it was not trained with."""
+    known = model.task_spec.statistics()
+    for source in sources:
+        lost = model.unreadable(source.channels)
+        new = [f"{c.sensor} {c.name}" for c in source.channels if (c.sensor, c.name) not in known]
+        hint = sensor_hint(model.task_spec, source.channels) if lost or (new and known) else ""
+        if lost:
+            raise DataError(source.path, without(model, lost[0]) + hint)
+        if new and known:
+            warnings.warn(
+                f"{source.path.name}: the model was trained without {listed(new)}; it reads them by their wavelengths"
+                + hint,
+                stacklevel=4,
+            )
+
+
+def sensor_hint(task_spec: TaskSpec, channels: Sequence[Channel]) -> str:
+    """Return a question about a sensor of the training data whose channels have the names of ``channels``.
+
+    It is empty where any channel is one of the training data, or where fewer than half of the names are known.
+    """
+    known, names = task_spec.statistics(), {channel.name for channel in channels}
+    if any((channel.sensor, channel.name) in known for channel in channels):
+        return ""
+    counts = Counter(sensor for sensor, name in known if name in names)
+    sensor, count = next(iter(counts.most_common(1)), ("", 0))
+    return f"; did you mean {sensor}?" if count and 2 * count >= len(names) else ""
+
+
+def warn_lacking(task_spec: TaskSpec, present: Iterable[Channel]) -> None:
+    """Warn of channels that each training sample had and that are not among those ``present``."""
+    if (text := task_spec.lacking(present)) is not None:
+        warnings.warn(text, stacklevel=4)
+
+
+def without(model: Model, channel: Channel) -> str:
+    """Return why a model cannot read a channel, and what to do."""
+    called, advice = f"{channel.sensor} {channel.name}", "leave this band out, or train a model with it"
+    own = model.preset or model.family
+    if not model.capabilities.new_channels:
+        return f"{own} was trained without {called}, and reads no other channels than in training: {advice}"
+    return (
+        f"the model was trained without {called}, and cannot read it by its wavelength, which is "
+        f"{channel.wavelength_um or 'unknown'}: {advice}"
+    )
 
 
 def warn_unlike(task_spec: TaskSpec, sources: Sequence[RasterSource]) -> None:

@@ -1,0 +1,31 @@
+"""What completes: commands in a shell, settings in an editor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from atomizer_io.cli import main
+from atomizer_io.texts import parse_yaml
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def test_every_config_fits_the_schema_and_a_mistake_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "schema"]) == 0
+    checked = jsonschema.Draft202012Validator(json.loads(capsys.readouterr().out))
+    checked.check_schema(checked.schema)
+    for path in sorted(CONFIGS.rglob("*.yaml")):
+        problems = [f"{path.name}: {error.message}" for error in checked.iter_errors(parse_yaml(path.read_text()))]
+        assert problems == []
+    for mistake in ({"trainig": {}}, {"training": {"epochs": "ten"}}, {"training": {"query_sampling": "odd"}}):
+        assert not checked.is_valid(mistake)
+
+
+def test_a_shell_completes_options_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert "--max-time" in script and "--layers" in script
