@@ -24,7 +24,6 @@ from atomizer_io.durable import make_folder
 from atomizer_io.errors import ConfigError
 from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import RasterInput
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.base import Cost, Model
 from atomizer_io.prediction import at_positions, products
 from atomizer_io.prediction.at_positions import PositionTask
@@ -113,8 +112,8 @@ def vector_scene(
 ) -> RasterScene:
     """Return the scene of a prediction whose outputs are vectors."""
     scene = RasterScene.of(model, rasters, decoding=Decoding(cost=cost), execution=execution, **how)
-    own = model if isinstance(model, Model) else loaded(scene.model.folder)
-    if not isinstance(own, AtomizerIO):
+    own: Any = model if isinstance(model, Model) else loaded(scene.model.folder)
+    if not own.capabilities.anywhere:
         raise ConfigError(f"{own.preset or own.family} has no vectors at positions: use a model of Atomizer-IO")
     task_spec = TaskSpec("regression", own.config.width, target_name="vector")
     return replace(scene, task_spec=task_spec, model=replace(scene.model, vectors=True))

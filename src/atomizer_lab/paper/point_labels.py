@@ -2,7 +2,8 @@
 
 A scene is cut into square blocks, which are dealt to as many folds as there are draws. A draw tests on pixels of its
 own fold, and labels are drawn from the blocks of the others. The network validates on a quarter of its labels, in
-blocks of their own; a forest needs no validation and learns from all of them.
+blocks of their own; a forest needs no validation and learns from all of them. Prediction sets are calibrated on one
+half of the blocks of the tested fold, and checked on the other.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from numpy.typing import NDArray
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.spatial_folds import blocks_of, folds_of
 from atomizer_io.io.raster_files import open_raster
+from atomizer_io.mapping.held_out import HeldOut, held_out
 from atomizer_io.mapping.label_map import MapRequest
 from atomizer_io.mapping.runs import run_of, trained, with_options
 from atomizer_io.prediction.options import Execution
 from atomizer_io.texts import csv_text, write_text
 from atomizer_io.training.baselines import FITTED, Column, Table, candidates, columns_of, known_samples
 from atomizer_io.training.config import Run
+from atomizer_io.training.conformal import PredictionSets
 from atomizer_io.training.splits import open_split
 from atomizer_lab.matrix import Task
 from atomizer_lab.paper.item import SMALL, SMOKE, Item, Scale, Where
@@ -34,6 +37,7 @@ from atomizer_lab.synthetic.rasters import write_raster
 
 COUNTS, DRAWS = (10, 30, 100, 300), (0, 1, 2, 3, 4)
 TESTED = 1000  # pixels of a fold that are scored
+COVERAGE = 0.9  # that prediction sets promise
 RARE = 1000  # pixels: a class with fewer is not mapped
 STEPS, MINUTES = 200, 1.5
 WINDOW = 7  # pixels
@@ -136,16 +140,29 @@ def measure(
     rasters = [{**raster, "path": root / raster["path"]} for raster in site.rasters]
     request = MapRequest(rasters, labels, "class", folder / "map.tif", settings=settings)
     run = run_of(request, 0)
-    metrics = trained(run, request, Execution(resume=True, progress=False), time.monotonic())
+    quiet = Execution(resume=True, overwrite=True, progress=False)
+    metrics = trained(run, request, quiet, time.monotonic())
     scores = {"atomizer map": metrics["scores"]["test"]}
     scores |= forests(with_options(run, split_column=LEARNED))
     column = f"{title}, {count}"
+    numbers = {name: {column: 100 * own["miou"]} for name, own in scores.items()}
+    numbers[f"sets of {COVERAGE:.0%}"] = {column: 100 * covered(held_out(run, rasters, quiet), draw)}
     return {
-        "numbers": {name: {column: 100 * own["miou"]} for name, own in scores.items()},
+        "numbers": numbers,
         "scores": scores,
         "steps": metrics["steps"],
         "seconds": metrics["seconds"],
     }
+
+
+def covered(held: HeldOut, draw: int) -> float:
+    """Return how many pixels of one half of the blocks are in their set, calibrated on the other half."""
+    _, of_label = np.unique(held.label, return_inverse=True)
+    half = np.random.default_rng(draw).permutation(int(held.block.max()) + 1) % 2 == 0
+    own = half[held.block[of_label]]
+    sets = PredictionSets.calibrated(held.probabilities[own], held.target[own], held.label[own], COVERAGE)
+    members = sets.members(held.probabilities[~own])
+    return float(members[np.arange(len(members)), held.target[~own]].mean())
 
 
 def forests(run: Run) -> dict[str, dict[str, Any]]:
