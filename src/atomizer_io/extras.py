@@ -11,6 +11,8 @@ EXTRAS = {
     "dask": ("dask", "distributed"),
     "embed": ("zarr",),
     "export": ("onnx", "onnxscript", "onnxruntime", "pystac"),
+    "view": ("starlette", "uvicorn"),
+    "notebook": ("anywidget",),
     "baselines": ("sklearn",),
     "completion": ("shtab",),
 }

@@ -93,19 +93,6 @@ def test_check_notices_other_units(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "look     sentinel2" not in shown
 
 
-def test_a_reader_that_fails_in_an_unforeseen_way_is_no_stack_trace(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from atomizer_io.datasets.sen1floods11 import Sen1Floods11
-
-    def fail(self: Sen1Floods11, item: str) -> None:
-        raise ZeroDivisionError("what nobody foresaw")
-
-    monkeypatch.setattr(Sen1Floods11, "read", fail)
-    assert main(["data", "check", "sen1floods11", str(folder), "--split", "val"]) == 1
-    assert "Ghana_5079_S1Hand.tif: ZeroDivisionError: what nobody foresaw" in capsys.readouterr().out
-
-
 def test_stats_are_printed_and_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "stats", "sen1floods11", str(folder), "-o", str(tmp_path / "s.json")]) == 0
     shown = capsys.readouterr().out
@@ -113,17 +100,6 @@ def test_stats_are_printed_and_written(folder: Path, tmp_path: Path, capsys: pyt
     assert sum(Statistics.load(tmp_path / "s.json").counts) == 178_176
     assert main(["data", "stats", "sen1floods11", str(folder), "-o", str(tmp_path / "no" / "s.json")]) == 2
     assert "is not a folder" in capsys.readouterr().err
-
-
-def test_stats_go_on_and_list_what_they_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    copy = fixtures.write("sen1floods11", tmp_path / "copy")
-    (copy / CHIPS / "S1Hand/Ghana_103272_S1Hand.tif").write_bytes(b"")
-    assert main(["data", "stats", "sen1floods11", str(copy)]) == 2
-    assert "Ghana_103272_S1Hand.tif: cannot be read" in capsys.readouterr().err
-    assert main(["data", "stats", "sen1floods11", str(copy), "--on-error", "skip"]) == 0
-    shown = capsys.readouterr().out
-    assert "2 samples" in shown
-    assert shown.splitlines()[-1].startswith("skipped") and "Ghana_103272_S1Hand.tif" in shown.splitlines()[-1]
 
 
 def test_show_draws_a_figure(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,13 +137,6 @@ def test_options_are_checked(folder: Path, text: str, capsys: pytest.CaptureFixt
 def test_no_stack_traces(arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", *(str(folder) if text == "ROOT" else text for text in arguments)]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_lists_and_numbers_on_the_command_line() -> None:
-    from atomizer_io.cli.data import parse_options
-
-    options = parse_options(["bands=B02,B03", "window_m=1e9", "classes={2: ground}", "dates=6", "name=a b"])
-    assert options == {"bands": ["B02", "B03"], "window_m": 1e9, "classes": {2: "ground"}, "dates": 6, "name": "a b"}
 
 
 def test_check_finds_fill_values_and_doubles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,13 +59,6 @@ def test_an_extra_that_cannot_be_imported(
     )
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    (finding,) = doctor.check_cache()
-    assert finding.state == "note" and "XDG_CACHE_HOME" in finding.text
-
-
 def test_predictions_that_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "disagreement", lambda: 0.5)
     (finding,) = doctor.check_kernels()

@@ -50,13 +50,6 @@ def test_a_preset_and_its_cost(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"total +\d+,\d+", text)
 
 
-def test_what_can_be_chosen_of_the_cost_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "cost (budget, max points), new channels, points" in shown(capsys, "perceiver_io_small")
-    assert "capabilities  none beyond predicting" in shown(capsys, "unet_small")
-    text = " ".join(shown(capsys, "atomizer_io_tiny").split())
-    assert "anywhere, cost (atoms per latent, budget, neighbors, max points)" in text
-
-
 def test_a_folder_shows_what_the_model_was_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bands: dict[str, tuple[float, float] | None] = {f"b{i}": (0.4 + i / 20, 0.01) for i in range(30)}
     model = aio.create_model(
@@ -91,11 +84,6 @@ def test_unknown_names_get_near_ones(name: str, words: str, capsys: pytest.Captu
     error = capsys.readouterr().err
     assert error.startswith(f"error: {name!r} is neither a model, a folder nor a sensor; ")
     assert re.search(words, error)
-
-
-@pytest.mark.parametrize("name", ["ramen_small", "universat_small"])
-def test_a_model_that_reads_channels_by_wavelength_is_measured(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert re.search(r"[\d,]{7,} parameters, \d+\.\d\d GFLOP", shown(capsys, name, "--input", "32x32x4"))
 
 
 def test_a_preset_that_reads_windows_is_measured_as_when_it_is_trained(

@@ -1,7 +1,6 @@
 import argparse
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -24,18 +23,6 @@ def test_help_lists_every_command_with_its_first_line(capsys: pytest.CaptureFixt
     words = " ".join(capsys.readouterr().out.split())
     for command, module in modules().items():
         assert f"{command} {docstring(module).splitlines()[0]}" in words
-
-
-def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["nonsense"])
-    assert stop.value.code == 2
-    assert "nonsense" in capsys.readouterr().err
-
-
-def test_no_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    assert "usage: atomizer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -74,12 +61,6 @@ def test_programming_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> N
 def test_demo_refuses_options_at_once(options: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", *options]) == 2
     assert capsys.readouterr().err.startswith(f"error: {named} must")
-
-
-def test_demo_refuses_an_output_that_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "taken").touch()
-    assert main(["demo", "--output", str(tmp_path / "taken")]) == 2
-    assert "cannot write to --output" in capsys.readouterr().err
 
 
 def test_module_is_the_command() -> None:

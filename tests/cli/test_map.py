@@ -20,7 +20,6 @@ from atomizer_io.cli import main
 from atomizer_io.cli.map import renamed, seconds
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.errors import ConfigError
-from atomizer_io.mapping import runs
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import bands, patches
 from data.vectors import moved, write_vector
@@ -96,16 +95,6 @@ def test_the_map_has_the_classes_of_the_labels_and_is_better_than_the_majority(m
     assert confusion.sum() == report["prediction_sets"]["labels"] and 30 <= confusion.sum() <= 100
     assert sum(report["labels"].values()) == 295
     assert report["notes"] == ["5 of 300 labels lie outside of the rasters: not used"]
-
-
-@pytest.mark.slow
-def test_areas_add_up_to_the_raster(made: Path) -> None:
-    report = json.loads((made / "map.accuracy.json").read_text())
-    total = HEIGHT * WIDTH * 100 / 1e4
-    assert sum(area["mapped"] for area in report["hectares"].values()) == pytest.approx(total, rel=1e-3)
-    assert report["area_adjusted"]
-    assert sum(area["value"] for area in report["hectares"].values()) == pytest.approx(total, rel=1e-3)
-    assert all(area["low"] <= area["value"] <= area["high"] for area in report["hectares"].values())
 
 
 @pytest.mark.slow
@@ -257,21 +246,6 @@ def test_what_cannot_work_is_an_error_before_any_work(
     assert command(tmp_path, "labels.gpkg", *more) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "map.tif").exists() and not list(tmp_path.glob("map.run/*"))
-
-
-def test_an_interrupt_names_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    write_scene(tmp_path)
-    xy, classes = points(40)
-    write_points(tmp_path / "labels.gpkg", [NAMES[number] for number in classes], xy)
-
-    def stopped(*args: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "train", stopped)
-    assert command(tmp_path) == 130
-    assert "the same `atomizer map` command with --resume goes on" in capsys.readouterr().err
 
 
 def test_durations_and_options_in_messages() -> None:

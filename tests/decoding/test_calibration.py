@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import math
 import warnings
@@ -16,13 +15,12 @@ import torch
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.decoding import Calibration, Choices, Sampling, calibrate
-from atomizer_io.decoding.blocks import Blocks, Scene
 from atomizer_io.decoding.calibration import load, load_all
-from atomizer_io.decoding.options import Decoding
 from atomizer_io.decoding.predictor import ScenePredictor
 from atomizer_io.decoding.risk_control import strategies
+from atomizer_io.decoding.scene_decoder import Decoding
 from atomizer_io.decoding.search import STRICTNESS
-from atomizer_io.decoding.strategies import STRATEGIES, OperatingPoint, own_point
+from atomizer_io.decoding.strategies import OperatingPoint, own_point
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.base import Cost
 from atomizer_io.models.storage import seal_at
@@ -153,12 +151,6 @@ def test_a_promise_for_all_positions_that_loses_a_rare_class_warns_of_it(model: 
         Decoding(alpha=alpha).checked(model, tmp_path)
 
 
-def test_a_class_in_too_few_blocks_cannot_be_promised(model: aio.AtomizerIO) -> None:
-    with pytest.warns(UserWarning, match=r"at least 49 blocks with each class, and of 60 class 1 is in \d+: .*dense"):
-        result = calibrate(model, ponds(12), 0.02, choices=PONDS, sampling=Sampling(blocks=60), promise="classes")
-    assert result.point == own_point(model)
-
-
 def test_a_promise_for_classes_is_for_classes_only(model: aio.AtomizerIO) -> None:
     with pytest.raises(ConfigError, match="promise 'iou' is not known; use pixels or classes"):
         calibrate(model, ponds(3), promise="iou")
@@ -216,42 +208,6 @@ def test_the_whole_cost_saves_more_than_the_strategy_alone(model: aio.AtomizerIO
     assert whole.step.flops < alone.step.flops < 1
 
 
-@pytest.mark.parametrize("strategy", ["quadtree", "zone_probe", "sketch"])
-def test_each_strategy_by_itself_keeps_the_promise(model: aio.AtomizerIO, strategy: str) -> None:
-    settings = {"quadtree": {"start": 16, "probes": 4}, "zone_probe": {"probes": 4}, "sketch": {"spacing": 4}}[strategy]
-    choices = dataclasses.replace(OWN, strategies={strategy: [settings]})
-    result = quietly(model, landscapes(40, True), 0.03, choices=choices, sampling=Sampling(scenes=40))
-    assert result.restricted == strategy
-    assert result.point.dense or (result.point.strategy, result.point.settings) == (strategy, settings)
-    differing, error, _ = held_out(model, result.point, True, 30)
-    assert differing <= 0.03 + 2 * error
-
-
-def test_blocks_leave_four_fifths_of_alpha_to_what_is_measured(model: aio.AtomizerIO) -> None:
-    result = quietly(model, landscapes(6), 0.05, choices=dataclasses.replace(OWN, strategies=strategies("sketch")))
-    assert result.blocks == 100 and result.scenes == 4  # two scenes chose
-    assert result.curve[0].bound - result.curve[0].differing <= 0.05 / 5
-    scene = Scene(3, *landscapes(1)[0], None)
-    blocks = Blocks.sample(scene, 500, seed=0)
-    assert blocks.weight_QU.shape == (500, SIDE**2)
-    assert (blocks.weight_QU > 0).sum(dim=1).double().mean() == 16  # 8 × 8 blocks of 4 × 4 pixels
-    torch.testing.assert_close(blocks.weight_QU.sum(dim=1), torch.ones(500, dtype=torch.float64))
-    point_cloud = Scene(0, points(0), queries(0, 300, 50.0), None)
-    inside = (Blocks.sample(point_cloud, 4000, seed=0).weight_QU > 0).double()
-    weights = torch.zeros(300, dtype=torch.float64)
-    weights[Blocks.sample(point_cloud, 4000, seed=0).indices_U] = (inside / inside.sum(dim=1, keepdim=True)).mean(dim=0)
-    assert weights.std() * 300 < 0.35  # each position counts as much as any other, but for chance
-
-
-def test_with_enough_scenes_all_blocks_are_of_different_scenes() -> None:
-    choosing, testing = Sampling(scenes=500, seed=1).sample(200, blocks=50)
-    assert len(choosing) == 12 and len(testing) == 50 and set(testing.values()) == {1}
-    assert not set(choosing) & set(testing)
-    choosing, testing = Sampling(scenes=30).sample(200, blocks=400)
-    assert len(choosing) == 10 and len(testing) <= 20 and sum(testing.values()) == 400
-    assert not set(choosing) & set(testing)
-
-
 def test_the_rule_is_conformal_risk_control(model: aio.AtomizerIO) -> None:
     choices = dataclasses.replace(OWN, strategies={"quadtree": [{"start": 8, "probes": 4}]})
     result = quietly(model, landscapes(24), 0.05, choices=choices, sampling=FEW)
@@ -275,22 +231,6 @@ def test_too_few_blocks_are_decoded_densely(model: aio.AtomizerIO) -> None:
     assert prediction.queried.all()
     with pytest.warns(UserWarning, match="tested on blocks of 4 scenes only"):
         calibrate(model, landscapes(6), 0.1, choices=dataclasses.replace(OWN, strategies=strategies("sketch")))
-
-
-def test_where_nothing_cheaper_keeps_it_the_models_own_prediction_remains(
-    model: aio.AtomizerIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def noise(latents, positions, **how):
-        where = positions[0].queries_M2
-        geometry, k = latents.geometries[0], positions[0].latents_Mk.shape[1]
-        counts = len(geometry.anchors_L2) + 0.37 * sum(len(part.order_N) for part in geometry.cells) + 1.7 * k
-        value = torch.sin(1e3 * where[:, 0] + 7e3 * where[:, 1] + counts)
-        return [torch.stack([torch.zeros(len(value)), value.float()], dim=1)]
-
-    monkeypatch.setattr(model, "decode", noise)
-    with pytest.warns(UserWarning, match="no cheaper operating point keeps alpha 0.05 on 100 blocks"):
-        result = calibrate(model, landscapes(12), 0.05)
-    assert result.point == own_point(model)
 
 
 def test_regression_targets_differ_by_more_than_the_precision() -> None:
@@ -395,21 +335,6 @@ def test_mistakes(model: aio.AtomizerIO) -> None:
         calibrate(model, [scene[0]])
     with pytest.raises(ConfigError, match="blocks must be a whole number"):
         Sampling(blocks=0)
-
-
-def test_usual_settings_are_the_defaults() -> None:
-    for name, strategy in STRATEGIES.items():
-        defaults = inspect.signature(getattr(aio.decoding, name)).parameters
-        assert all(defaults[setting].default == value for setting, value in strategy.usual.items())
-
-
-def test_scenes_without_observations_are_left_out(model: aio.AtomizerIO) -> None:
-    nothing = aio.AtomSet.from_raster(np.full((2, SIDE, SIDE), np.nan, np.float32), BANDS, 10.0)
-    choices = dataclasses.replace(OWN, strategies={"sketch": [{"spacing": 5}]})
-    scenes = landscapes(6) + [(nothing, GRID)] * 6
-    assert quietly(model, scenes, 0.2, choices=choices, sampling=Sampling(blocks=200)).scenes <= 6
-    with pytest.raises(ConfigError, match="nothing was observed in any of the scenes"):
-        calibrate(model, scenes[6:], 0.2, choices=choices)
 
 
 def test_the_command_and_what_uses_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

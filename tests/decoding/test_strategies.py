@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 import atomizer_io as aio
 from atomizer_io.decoding.predictor import ScenePredictor
-from atomizer_io.decoding.sketching import functions_of, probe_numbers
+from atomizer_io.decoding.sketching import functions_of
 from atomizer_io.errors import ConfigError, QueryError
 from scenes import SMALL, points, queries, raster
 
@@ -64,14 +63,6 @@ def test_a_quadtree_equals_dense_decoding_where_it_decodes(start: int, probes: i
         assert torch.equal(result.labels, dense.labels)
 
 
-def test_one_class_takes_the_probes_of_the_first_regions(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, latents, grid = encoded(size=(64, 96))
-    painted(monkeypatch, model, grid, torch.ones(64, 96, dtype=torch.long))
-    result = aio.decoding.quadtree(model, latents, grid, start=32, probes=4)
-    assert result.decoded == 4 * (64 // 32) * (96 // 32)  # the paper's best case
-    assert (result.labels == 1).all()
-
-
 def test_noise_takes_every_pixel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model, latents, grid = encoded(size=(33, 47))
     painting = torch.randint(3, (33, 47), generator=torch.Generator().manual_seed(0))
@@ -95,13 +86,6 @@ def test_zone_probe_counts_probes_and_hard_cells(monkeypatch: pytest.MonkeyPatch
     assert easy.decoded < result.decoded < 1600
     assert torch.equal(result.labels[result.queried], painting[result.queried])
     assert aio.decoding.zone_probe(model, latents, grid, margin=math.inf).decoded == 1600
-
-
-def test_probe_sets_are_nested(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, latents, grid = encoded()
-    painted(monkeypatch, model, grid, torch.zeros(37, 50, dtype=torch.long))
-    sets = [aio.decoding.quadtree(model, latents, grid, start=16, probes=k).queried for k in (1, 2, 4, 5, 9)]
-    assert all((fewer <= more).all() for fewer, more in itertools.pairwise(sets))
 
 
 def test_a_margin_decodes_more() -> None:
@@ -144,14 +128,6 @@ def test_an_acquisition_without_sites_is_seen_nowhere() -> None:
     assert aio.decoding.sketch(model, latents, grid, spacing=5).labels.shape == grid.shape
 
 
-def test_a_larger_margin_of_a_sketch_decodes_a_superset() -> None:
-    model, latents, grid = encoded()
-    queried = [aio.decoding.sketch(model, latents, grid, margin=m).queried for m in (0.0, 0.01, 0.03, 0.1, math.inf)]
-    for fewer, more in itertools.pairwise(queried):
-        assert (fewer <= more).all()
-    assert queried[0].sum() == 7 * 10 and queried[-1].all()
-
-
 @pytest.mark.parametrize("observation", [True, False])
 def test_observations_show_what_no_probe_saw(monkeypatch: pytest.MonkeyPatch, observation: bool) -> None:
     """A decoder that predicts from the value of the pixel: the sketch gets a river right that it never decoded."""
@@ -179,33 +155,12 @@ def test_observations_show_what_no_probe_saw(monkeypatch: pytest.MonkeyPatch, ob
     assert (aio.decoding.quadtree(model, latents, grid, start=16, probes=4).labels[10] == 0).any()  # misses it
 
 
-def test_a_sketched_regression_target_is_decoded_where_the_error_is_likely_large() -> None:
-    model, latents, grid = encoded(task="regression", num_outputs=1)
-    dense = aio.decoding.dense(model, latents, grid)
-    results = [aio.decoding.sketch(model, latents, grid, spacing=4, tolerance=t) for t in (1e9, 0.02, 0.0)]
-    assert results[0].decoded == 9 * 12 < results[1].decoded <= results[2].decoded
-    torch.testing.assert_close(results[1].values[results[1].queried], dense.values[results[1].queried])
-    assert results[1].differs(dense, 0.1).double().mean() <= results[0].differs(dense, 0.1).double().mean()
-
-
-def test_probes_of_any_shape() -> None:
-    assert probe_numbers((1, 1), 5).tolist() == [0]
-    assert probe_numbers((1, 7), 3).tolist() == [1, 4]
-    assert probe_numbers((4, 4), 2).tolist() == [5, 7, 13, 15]
-    assert probe_numbers((3,), 9).shape == (1,)
-
-
 def test_absent_and_constant_values_are_no_obstacle() -> None:
     observed = torch.randn(50, 6)
     observed[:, 1:3], observed[:, 4], observed[10:20, 3] = torch.nan, 7.0, torch.nan
     values, mixed = functions_of(observed, torch.arange(0, 50, 5))
     assert values.shape == (50, 3) and values.isfinite().all() and mixed.isfinite().all()
     assert (values[10:20, 1] == 0).all()
-
-
-def test_many_channels_become_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    values, mixed = functions_of(torch.randn(300, 224), torch.arange(0, 300, 3))
-    assert values.shape == (300, 48) and mixed.isfinite().all()
 
 
 def test_lists_of_positions() -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.data.sensors import LANDSAT8, SENTINEL1, SENTINEL2
-from atomizer_io.errors import CheckpointError, ConfigError
+from atomizer_io.errors import CheckpointError
 from atomizer_io.export import formats, read_description, read_model, runner, scene_inputs, stac, write
 from atomizer_io.export.network import INPUTS, inputs_of
 from scenes import far_anchors, points, queries, raster
@@ -92,16 +92,6 @@ def test_series_at_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str],
     assert sorted(place.name for place in tmp_path.iterdir()) == ["flood.onnx", "flood.pt2", "model", "onnx", "pt2"]
     graph_is_sound(tmp_path / "flood.onnx", model)
     the_example_runs(tmp_path / "flood.onnx", model)
-
-
-def test_whole_scenes(tmp_path: Path) -> None:
-    settings = {"num_outputs": 1, "target_mean": 50.0, "target_std": 20.0, "site_fields": (), "rope": False}
-    model = small(depth=1, task="scene_regression", **settings)
-    assert write(model, tmp_path / "biomass.pt2", "pt2").error < 1e-5
-    run = runner(tmp_path / "biomass.pt2")
-    for atoms in (optical_and_radar(), raster(1, names=("B8A",), size=(1, 2)), raster(2, day=10) + raster(3, day=40)):
-        got = run(scene_inputs(model, atoms))
-        torch.testing.assert_close(got, direct(model, atoms, None), rtol=1e-5, atol=1e-5)
 
 
 def describes_itself(path: Path, model: aio.AtomizerIO) -> None:
@@ -179,20 +169,6 @@ def test_the_table_of_inputs_is_that_of_the_network() -> None:
 # What can go wrong
 
 
-def test_unknown_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="cannot export to 'tflite'; choose one of onnx, pt2"):
-        write(small(), tmp_path / "x.tflite", "tflite")
-    with pytest.raises(SystemExit):
-        main(["export", "--model", "m", "--format", "tflite", "-o", str(tmp_path / "x")])
-    assert "invalid choice: 'tflite'" in capsys.readouterr().err
-
-
-def test_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "--model", str(tmp_path / "none"), "--format", "pt2", "-o", str(tmp_path / "x.pt2")]) == 2
-    assert "does not exist: it should be a folder with config.json" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(("format", "library"), [("onnx", "onnxscript"), ("onnx", "onnxruntime"), ("pt2", "pystac")])
 def test_missing_library(
     format: str, library: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -226,16 +202,6 @@ def test_a_file_that_differs_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(CheckpointError, match=r"differs from the model, by .*: nothing was written"):
         write(small(task="classification"), tmp_path / "x.pt2", "pt2")
     assert [place.read_text() for place in tmp_path.iterdir()] == ["before"]
-
-
-def test_files_of_others(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="there is no file"):
-        read_description(tmp_path / "x.onnx")
-    with pytest.raises(CheckpointError, match="there is no file"):
-        runner(tmp_path / "x.onnx")
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "empty", [], [])), tmp_path / "x.onnx")
-    with pytest.raises(CheckpointError, match="was not written by atomizer export"):
-        read_description(tmp_path / "x.onnx")
 
 
 @pytest.mark.parametrize("task", stac.TASKS)

@@ -10,12 +10,11 @@ from torch import Tensor
 
 import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
-from atomizer_io.errors import AtomsError, QueryError, UnknownChannelError
+from atomizer_io.errors import AtomsError, QueryError
 from atomizer_io.export import scene_inputs
-from atomizer_io.export.formats import TRACED, TRIED, random_inputs
-from atomizer_io.export.network import Network, inputs_of
+from atomizer_io.export.network import Network
 from atomizer_io.models.atomizer.config import SiteField
-from scenes import SMALL, far_anchors, points, queries, raster
+from scenes import SMALL, points, queries, raster
 
 
 def small(preset: str = "atomizer_io_tiny", **changes) -> aio.AtomizerIO:
@@ -88,15 +87,6 @@ def test_models_without_learned_channels_or_site_fields() -> None:
     torch.testing.assert_close(exported(model, atoms, queries(3)), direct(model, atoms, queries(3)), rtol=0, atol=1e-5)
 
 
-def test_one_atom_and_empty_cells() -> None:
-    model, one = small(), raster(1, names=("B02",), size=(1, 1))
-    here = torch.zeros(1, 2, dtype=torch.float64)
-    torch.testing.assert_close(exported(model, one, here), direct(model, one, here), rtol=0, atol=1e-5)
-    atoms = optical_and_radar()
-    got = exported(model, atoms, queries(3), anchors=far_anchors())
-    torch.testing.assert_close(got, direct(model, atoms, queries(3), anchors=[far_anchors()]), rtol=0, atol=1e-5)
-
-
 def test_points_that_were_not_drawn_are_seen_at_queries() -> None:
     model, atoms = small(max_points=20), points(1) + points(2)
     where, sites = atoms.acquisitions[0].positions, {0: torch.arange(150)}
@@ -106,39 +96,11 @@ def test_points_that_were_not_drawn_are_seen_at_queries() -> None:
     torch.testing.assert_close(Network(model)(**inputs), want, rtol=0, atol=1e-5)
 
 
-def test_cells_longer_than_a_row() -> None:
-    model, atoms = small(), raster(1, size=(30, 20), holes=0.1)
-    inputs = scene_inputs(model, atoms, queries(3), atoms_per_latent=1000)
-    assert inputs["value"].shape[1] <= 128 and len(inputs["cell"]) > len(inputs["anchor"])
-    want = direct(model, atoms, queries(3), atoms_per_latent=1000)
-    torch.testing.assert_close(Network(model)(**inputs), want, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("anything", [-1, 10**6])
-def test_the_site_of_padding_may_be_anything(anything) -> None:
-    model, atoms = small(), optical_and_radar()
-    inputs = scene_inputs(model, atoms, queries(3))
-    padded = inputs["kind"] < 0
-    assert padded.any()
-    padded_output = Network(model)(**inputs | {"site": inputs["site"].masked_fill(padded, anything)})
-    assert torch.equal(padded_output, Network(model)(**inputs))
-
-
 def test_keywords_of_decode() -> None:
     model, atoms = small(), points(1, count=60)
     sites = {0: torch.arange(30) % 7 - 1}
     got = exported(model, atoms, queries(3), sites=sites, neighbors=2)
     torch.testing.assert_close(got, direct(model, atoms, queries(3), sites=[sites], neighbors=2), rtol=0, atol=1e-5)
-
-
-def test_a_channel_that_was_never_observed_needs_no_description() -> None:
-    strange = aio.Channel("drone", "fluff", mean=0.0, std=1.0, gsd_m=10.0)
-    values = torch.randn(2, 6, 6, generator=torch.Generator().manual_seed(0))
-    values[1] = torch.nan
-    model, atoms = small(), aio.AtomSet.from_raster(values, [SENTINEL2.pick("B02")[0], strange], 10.0)
-    torch.testing.assert_close(exported(model, atoms, queries(3)), direct(model, atoms, queries(3)), rtol=0, atol=1e-5)
-    with pytest.raises(UnknownChannelError, match="fluff"):
-        scene_inputs(model, aio.AtomSet.from_raster(values.nan_to_num(), [*SENTINEL2.pick("B02"), strange]), queries(3))
 
 
 def test_half_precision_is_read_as_float32() -> None:
@@ -163,21 +125,3 @@ def test_mistakes_are_named() -> None:
     bare = [replace(channel, mean=None, std=None) for channel in SENTINEL2.pick("B02")]
     with pytest.raises(AtomsError, match="no mean and std"):
         scene_inputs(model, aio.AtomSet.from_raster(torch.full((1, 4, 4), 900.0), bare, 10.0), queries(3))
-
-
-def test_nothing_global_is_touched() -> None:
-    model = small()
-    state = torch.get_rng_state()
-    scene_inputs(model, raster(1), queries(3))
-    assert torch.equal(state, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("sizes", [TRACED, TRIED])
-def test_random_inputs_fit_and_no_two_sizes_agree(sizes) -> None:
-    assert len(set(sizes.values())) == len(sizes)
-    model = small(temporal=True)
-    inputs = random_inputs(model, sizes)
-    for i in inputs_of(model):
-        assert inputs[i.name].dtype == i.dtype
-        assert tuple(inputs[i.name].shape) == tuple(sizes.get(str(dim), dim) for dim in i.dims)
-    assert int(inputs["cell"].max()) < sizes["latents"] * sizes["steps"]

@@ -6,7 +6,6 @@ import contextlib
 import math
 import random
 import shutil
-import sqlite3
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import shapely
 import torch
 import yaml
 
@@ -33,13 +33,14 @@ from atomizer_io.io.polygons import rasterised, read_geojson
 from atomizer_io.io.raster_sources import open_rasters
 from atomizer_io.io.tables import read_array
 from atomizer_io.io.tile_cache import TileCache
+from atomizer_io.prediction.at_positions import PositionTable
 from atomizer_io.prediction.bulk import check_name, read_list
 from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.training import config, state
 from atomizer_io.training.results import read_curve
 from data.fractal import GPS_TIME_S, write_laz
+from data.vectors import write_vector
 from faults.checks import Wrong, check_atoms, check_points, check_sample
 from scenes import SMALL, forge, raster
 
@@ -271,20 +272,8 @@ def make_positions(folder: Path) -> None:
 
 
 def make_geopackage(folder: Path) -> None:
-    source = sqlite3.connect(folder / "places.gpkg")
-    source.execute("CREATE TABLE gpkg_geometry_columns (table_name TEXT, column_name TEXT, srs_id INTEGER)")
-    source.execute(
-        "CREATE TABLE gpkg_spatial_ref_sys "
-        "(srs_id INTEGER, organization TEXT, organization_coordsys_id INTEGER, definition TEXT)"
-    )
-    source.execute("CREATE TABLE places (fid INTEGER PRIMARY KEY, geom BLOB, name TEXT)")
-    source.execute("INSERT INTO gpkg_geometry_columns VALUES ('places', 'geom', 32631)")
-    source.execute("INSERT INTO gpkg_spatial_ref_sys VALUES (32631, 'EPSG', 32631, 'x')")
-    for i in range(3):
-        blob = b"GP\0\1" + struct.pack("<i", 32631) + b"\1" + struct.pack("<I2d", 1, 500010.0 + i, 4649990.0)
-        source.execute("INSERT INTO places VALUES (?, ?, ?)", (i, blob, f"p{i}"))
-    source.commit()
-    source.close()
+    points = [shapely.Point(500010.0 + i, 4649990.0) for i in range(3)]
+    write_vector(folder / "places.gpkg", points, {"name": ["p0", "p1", "p2"]}, 32631, SPATIAL_INDEX="NO")
 
 
 def read_positions(folder: Path, out: Path, touched: Path, *, name: str) -> Any:

@@ -19,17 +19,13 @@ from atomizer_io.data.sensors import LIDAR
 from atomizer_io.datasets import Info, Meta, Sample
 from atomizer_io.figures.class_colours import BLUES, BROWNS, GREENS, REDS, RIGHT, WRONG, class_colours, rgb
 from atomizer_io.figures.point_clouds import (
-    POINTS,
     PointView,
     Strip,
     by_class,
-    by_error,
-    by_value,
-    draw_above,
     draw_beside,
 )
 from atomizer_io.figures.sample_points import SamplePoints
-from atomizer_io.figures.samples import save, save_predictions
+from atomizer_io.figures.samples import save_predictions
 from atomizer_io.models.atomizer.geometry.partition import geometry_of
 from scenes import SMALL
 
@@ -70,16 +66,6 @@ def share(image: np.ndarray, at: tuple[int, int], colour: str | tuple[float, flo
     return float((np.abs(part - expected).max(axis=-1) < 0.02).mean())
 
 
-def test_classes_are_seen_where_their_points_are() -> None:
-    xyz, label = scene()
-    image, at = pixels(draw_above, PointView.of(xyz), by_class("class", label, NAMES))
-    wire = class_colours(NAMES)[1]
-    assert share(image, at(10, 4), BROWNS[0]) > 0.2 and share(image, at(10, 4), REDS[0]) == 0
-    assert share(image, at(35, 4), REDS[0]) > 0.2 and share(image, at(35, 4), BROWNS[0]) == 0
-    assert share(image, at(15, 10), wire, 2) > 0.6, "what is highest is seen from above"
-    assert share(image, at(10, 4), wire) == share(image, at(28, 10), wire) == 0
-
-
 def test_the_wire_is_above_the_ground_in_the_cross_section() -> None:
     xyz, label = scene()
     view = PointView.of(xyz)
@@ -94,26 +80,6 @@ def test_the_wire_is_above_the_ground_in_the_cross_section() -> None:
     assert share(image, at(35, 5), REDS[0], 2) > 0.2
 
 
-def test_errors_are_seen_where_they_are() -> None:
-    xyz, label = scene()
-    wrong = (label == 0) & (xyz[:, 0] < 10)
-    layer = by_error(wrong, label != 2)
-    image, at = pixels(draw_above, PointView.of(xyz), layer)
-    assert share(image, at(5, 4), WRONG) > 0.2 and share(image, at(20, 4), WRONG) == 0
-    assert share(image, at(20, 4), RIGHT) > 0.2 and share(image, at(35, 4), RIGHT) == 0
-    assert f"wrong: {100 * wrong.sum() / (label != 2).sum():.1f} %" in layer.legend
-
-
-def test_values_have_a_scale() -> None:
-    layer = by_value("height", np.array([0.0, 5.0, 10.0, np.nan]), "m")
-    assert layer.scale is not None and layer.scale[0] < 1 and layer.scale[1] > 9
-    assert len(np.unique(layer.colours, axis=0)) == 4
-    centred = by_value("error", np.array([-1.0, 3.0]), "m", centred=True)
-    assert centred.scale is not None and centred.scale[0] == -centred.scale[1]
-    same = by_value("height", np.full(3, 2.0))
-    assert np.isfinite(same.colours).all()
-
-
 def test_class_colours_mean_something() -> None:
     names = ("Ground", "low_vegetation", "medium vegetation", "high vegetation", "buildings", "water", "car", "pole")
     colours = class_colours(names)
@@ -124,16 +90,6 @@ def test_class_colours_mean_something() -> None:
         "colours that others have are left to them"
     )
     assert len(set(class_colours([*names, "trees", "terrain", *(f"class {i}" for i in range(30))]))) == 40
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_few_points_can_be_drawn(count: int) -> None:
-    xyz = np.zeros((count, 3)) if count < 5 else np.column_stack([np.zeros(5), np.arange(5), np.arange(5)]) * 1.0
-    view = PointView.of(xyz)
-    assert len(view.above) == len(view.beside) == count
-    for draw in (draw_above, draw_beside):
-        image, _ = pixels(draw, view, by_class("class", np.zeros(count, int), NAMES))
-        assert (np.abs(image - rgb(BROWNS[0])).max(axis=-1) < 0.02).sum() > 2
 
 
 def test_the_strip_leaves_an_empty_middle_and_grows_where_there_is_little() -> None:
@@ -147,13 +103,6 @@ def test_the_strip_leaves_an_empty_middle_and_grows_where_there_is_little() -> N
     long = rng.uniform(0, (20, 1000, 1), (20000, 3))
     strip = Strip.through(long)
     assert strip.axis == 1 and strip.end - strip.start == 200
-
-
-def test_of_many_points_some_are_drawn() -> None:
-    xyz = np.random.default_rng(0).uniform(0, 50, (150_000, 3))
-    view = PointView.of(xyz)
-    assert len(view.above) == len(np.unique(view.above)) == POINTS
-    assert view.strip.inside(xyz[view.beside]).all()
 
 
 def sample() -> Sample:
@@ -188,11 +137,6 @@ def numbers(colour: str) -> tuple[int, ...]:
     return tuple(round(255 * part) for part in rgb(colour))
 
 
-def test_a_sample_of_points_shows_class_and_cells(tmp_path: Path) -> None:
-    colours = colours_in(save(sample(), INFO, tmp_path / "sample.png", atoms_per_latent=300))
-    assert numbers(BROWNS[0]) in colours and numbers(REDS[0]) in colours
-
-
 def test_validation_figures_show_prediction_and_error(tmp_path: Path) -> None:
     one = sample()
     predictions = torch.nn.functional.one_hot(one.target, 3).float()
@@ -201,15 +145,6 @@ def test_validation_figures_show_prediction_and_error(tmp_path: Path) -> None:
     assert numbers(RIGHT) in right and numbers(WRONG) not in right
     wrong = colours_in(save_predictions([(one, predictions.roll(1, dims=1))], INFO, tmp_path / "wrong.png", model))
     assert numbers(WRONG) in wrong and numbers(RIGHT) not in wrong
-
-
-def test_values_of_points_are_drawn(tmp_path: Path) -> None:
-    one = sample()
-    regression = Sample.of_points(one.atoms, one.queries.positions, one.target * 2.5, Meta("q"), one.queries.sites)
-    info = Info("a", "A", "regression", LIDAR.channels, 50.0, target_name="height", unit="m")
-    path = save_predictions([(regression, regression.target[:, None] + 1)], info, tmp_path / "q.png")
-    assert (68, 1, 84) in colours_in(path), "the low end of the scale"
-    assert (68, 1, 84) in colours_in(save(regression, info, tmp_path / "s.png"))
 
 
 def test_show_draws_a_point_cloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

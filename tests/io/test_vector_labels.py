@@ -249,7 +249,7 @@ def test_a_geojson_may_name_its_crs(tmp_path: Path) -> None:
 def test_views_and_several_layers_of_a_geopackage(tmp_path: Path) -> None:
     path = write_vector(tmp_path / "two.gpkg", POINTS, {"crop": CROPS}, layer="first")
     write_vector(path, POINTS[:2], {"crop": CROPS[:2]}, layer="second", append=True)
-    with pytest.raises(DataError, match=r"name one of its layers \(layer=\.\.\.\): first, second"):
+    with pytest.raises(DataError, match=r"name one of its layers .*: first, second"):
         read(path)
     assert len(read(path, layer="second")) == 2
     with pytest.raises(DataError, match="layer 'third' is not among its layers"):

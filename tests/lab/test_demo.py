@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,8 @@ from atomizer_io.cli import main
 from atomizer_io.training.bands import CONFIGURATIONS
 from atomizer_lab.demo import demo as demo_module
 from atomizer_lab.demo import runs
-from atomizer_lab.demo.baselines import NEW_SENSOR, VIEWS, work_beside
-from atomizer_lab.demo.report import row
-from atomizer_lab.demo.runs import FLOODS, VILLAGE, Demo, flood_run, scenes, village_run
+from atomizer_lab.demo.baselines import NEW_SENSOR, VIEWS
+from atomizer_lab.demo.runs import FLOODS, Demo, scenes
 from browser import opened
 
 SMALL = {"SIZE": 24, "SCENES": 4, "TEST_SCENES": 2, "VILLAGE_M": 16, "VILLAGES": 3, "TEST_VILLAGES": 2, "FITTED": 3}
@@ -105,26 +103,6 @@ def test_a_browser_shows_it_whole(small_demo: tuple[Path, str], tmp_path: Path, 
     assert shown.whole and shown.counts["images"] > 15, (shown.counts, shown.log)
 
 
-def test_the_best_score_of_a_row_stands_out_and_a_missing_one_is_a_dash(small_demo: tuple[Path, str]) -> None:
-    shown = row("s1-only", "radar", {"Atomizer-IO": 0.8, "UNet": None, "regression": 0.65})
-    assert shown["best"] == 0.8 and list(shown["at"]) == ["Atomizer-IO", "regression"]
-    assert round(shown["at"]["Atomizer-IO"], 1) == 71.4 and round(shown["width"], 1) == 21.4
-    page = (small_demo[0] / "report.html").read_text(encoding="utf-8")
-    new_sensor = page[page.index(f"<td>{NEW_SENSOR}") :].partition("</tr>")[0]
-    assert new_sensor.count('class="best"') >= 1 and "<td>–</td>" in new_sensor and new_sensor.count("<i ") == 2
-
-
-def test_runs_of_the_demo_see_the_same_scenes_and_draws() -> None:
-    demo = Demo(10, Path("nowhere"), seed=3)
-    ours, unet = flood_run(demo, "atomizer_io_tiny", "run"), flood_run(demo, "unet_small", "unet")
-    assert ours.data == unet.data and ours.seed == unet.seed == 3
-    assert replace(ours.training, learning_rate=None) == replace(
-        unet.training, learning_rate=None
-    )  # each has a rate that suits it
-    assert ours.training.channel_dropout.scheme == "groups"
-    assert village_run(demo, "village").data.options["like"] == VILLAGE
-
-
 def test_scenes_stay_in_memory_and_test_scenes_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SMALL.items():
         monkeypatch.setattr(runs, name, value)
@@ -132,10 +110,3 @@ def test_scenes_stay_in_memory_and_test_scenes_are_others(monkeypatch: pytest.Mo
     train_set, test_set = scenes(demo, FLOODS, "train"), scenes(demo, FLOODS, "test")
     assert train_set[0].atoms is train_set[0].atoms
     assert not set(train_set.items) & set(test_set.items)
-
-
-def test_the_work_beside_can_be_sent_to_another_process() -> None:
-    import pickle
-
-    work, demo = pickle.loads(pickle.dumps((work_beside, Demo(10, Path("nowhere")))))
-    assert work is work_beside and demo == Demo(10, Path("nowhere"))

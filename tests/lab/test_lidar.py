@@ -9,9 +9,8 @@ import pytest
 
 laspy = pytest.importorskip("laspy")
 
-from atomizer_io.errors import DataError  # noqa: E402
 from atomizer_lab.lidar import tiles  # noqa: E402
-from atomizer_lab.lidar.lidar import changed, find_network, network, tabular  # noqa: E402
+from atomizer_lab.lidar.lidar import find_network, network, tabular  # noqa: E402
 from atomizer_lab.lidar.lidar import test_of as opened  # noqa: E402
 from atomizer_lab.lidar.tiles import FILTER_TEST, LIDAR_HD, SETS  # noqa: E402
 from scenes import data_folder  # noqa: E402
@@ -53,12 +52,6 @@ def test_each_place_tests_once_and_trains_elsewhere(points: tiles.PointSet) -> N
         assert len(every) == sum(map(len, fold.values())) and min(map(len, fold.values())) > 0
         if points is FILTER_TEST:  # whole sites
             assert not {name[4] for name in fold["test"]} & {name[4] for name in (*fold["train"], *fold["val"])}
-
-
-def test_missing_files_are_named(tmp_path: Path) -> None:
-    for points in SETS.values():
-        with pytest.raises(DataError, match="no such file: a point cloud of this experiment"):
-            points.stage(0, tmp_path, tmp_path / "work")
 
 
 def test_labels_follow_the_codes(data: Path, tmp_path: Path) -> None:
@@ -118,8 +111,3 @@ def test_the_filter_test_has_the_points_that_were_published(tmp_path: Path) -> N
     assert {path.stem: len(laspy.read(path)) for path in paths} == counts
     sample = opened("isprs-filtertest", root)[0]
     assert FILTER_TEST.class_names == ["ground", "object"] and set(sample.target.tolist()) <= {-1, 0, 1}
-
-
-def test_settings_are_changed_in_a_copy() -> None:
-    document = {"a": {"b": 1}}
-    assert changed(document, {"a.b": 2, "c.d": 3}) == {"a": {"b": 2}, "c": {"d": 3}} and document == {"a": {"b": 1}}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from atomizer_io.errors import AtomizerError
-from atomizer_lab.matrix import Task, is_there, minutes_left, run_all, run_alone, stored
+from atomizer_lab.matrix import Task, is_there, run_all, run_alone, stored
 
 
 def note(folder: str, number: int) -> dict[str, Any]:
@@ -19,12 +19,6 @@ def note(folder: str, number: int) -> dict[str, Any]:
     with (Path(folder) / "trace").open("a", encoding="utf-8") as file:
         file.write(f"{number}\n")
     return {"number": number, "threads": os.environ["OMP_NUM_THREADS"]}
-
-
-def place(number: int, folder: str) -> dict[str, Any]:
-    """A run that leaves a file in a folder."""
-    (Path(folder) / str(number)).touch()
-    return {}
 
 
 def fail(folder: str) -> dict[str, Any]:
@@ -52,15 +46,6 @@ def test_other_arguments_are_another_run(tmp_path: Path) -> None:
     run_all([Task("run", note, {"folder": str(tmp_path), "number": 1})], output)
     outcome = run_all([Task("run", note, {"folder": str(tmp_path), "number": 2})], output)
     assert outcome["run"]["number"] == 2 and (tmp_path / "trace").read_text().split() == ["1", "2"]
-
-
-def test_another_place_is_not_another_run(tmp_path: Path) -> None:
-    output = tmp_path / "results.json"
-    for name in ("here", "there"):
-        (tmp_path / name).mkdir()
-        run_all([Task("run", place, {"number": 3}, folders={"folder": str(tmp_path / name)})], output, jobs=0)
-    assert not list((tmp_path / "there").iterdir()) and str(tmp_path) not in output.read_text()
-    assert stored(output)["run"]["arguments"] == {"number": 3}
 
 
 def test_single_runs_are_gathered(tmp_path: Path) -> None:
@@ -95,16 +80,6 @@ def test_names_and_files_are_checked(tmp_path: Path) -> None:
     output.write_text("{}")
     with pytest.raises(AtomizerError, match="is not a file of results"):
         run_all(tasks(tmp_path, range(1)), output)
-
-
-def test_the_time_left_counts_what_is_running_beside() -> None:
-    runs = [Task(f"run {number}", note, {}, minutes=5.0) for number in range(6)]
-    assert minutes_left(runs, 1, {"run 0": 4.0}) == pytest.approx(20.0)
-    assert minutes_left(runs, 2, {"run 0": 4.0}) == pytest.approx(
-        4.0 * 21 / 9
-    )  # the other has had four minutes as well
-    assert minutes_left(runs, 2, {"run 1": 4.0, "run 0": 5.0}) == pytest.approx(5.0 * 19 / 11)  # run 2 has had one
-    assert minutes_left(runs, 2, {f"run {number}": 4.0 * (number // 2 + 1) for number in range(6)}) == 0.0
 
 
 def test_a_renamed_setting_is_not_another_run() -> None:

@@ -106,12 +106,6 @@ def test_a_map_of_the_whole_earth_has_both_sides(tmp_path: Path, west: float) ->
     assert (whole[0][:, 0] < 0).any() and (whole[0][:, 0] > 0).any()
 
 
-def test_far_away_is_still_beside(tmp_path: Path) -> None:
-    assert not overlap(degrees(tmp_path / "a.tif", 179.9), "EPSG:4326", degrees(tmp_path / "b.tif", -179.9).bounds)
-    far = metres(tmp_path / "c.tif", "EPSG:32601", -179.0)
-    assert not overlap(degrees(tmp_path / "d.tif", 180.0), far.crs, far.bounds)
-
-
 @pytest.mark.parametrize("like", [0, 1])
 def test_a_map_and_predictions_at_positions(tmp_path: Path, like: int) -> None:
     """From files to files: the same map as elsewhere, and positions by their longitude, whichever way it is written."""

@@ -15,9 +15,8 @@ from atomizer_io.cli import main
 from atomizer_io.data.sensors import LIDAR, SENTINEL1, SENTINEL2
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.models.base import Model
-from atomizer_io.prediction.engines import Processes
 from chips import CORNER, NAMES, read, scene, values, write
-from predicting import Breaks, Killed, predict_at, predict_points, predict_raster, predict_xarray, write_las
+from predicting import predict_at, predict_points, predict_raster, predict_xarray, write_las
 
 CHANNELS = SENTINEL2.pick(*NAMES)
 
@@ -57,27 +56,6 @@ def test_one_window_is_what_the_model_predicts(tmp_path: Path, folder: Path) -> 
     assert len(np.unique(read(product.path))) > 1, "a map of one class would prove little"
 
 
-def test_pixels_are_the_same_however_windows_lie(tmp_path: Path) -> None:
-    """A pixel regression looks at nothing around a pixel, so windows and their overlap change nothing."""
-    array, model = values(30, 40), made("pixels")
-    raster = {"path": write(tmp_path / "scene.tif", array), "sensor": "sentinel2"}
-    product = predict_raster(model, raster, tmp_path / "map.tif", layers=["probabilities"])
-    assert product.windows > 4
-    np.testing.assert_allclose(read(product.files["probabilities.tif"]), expected(model, array), atol=2e-3)
-
-
-@pytest.mark.usefixtures("forked")
-def test_a_killed_map_goes_on_to_the_same_bytes(tmp_path: Path, folder: Path) -> None:
-    raster = scene(tmp_path, 30, 20)
-    whole = predict_raster(folder, raster, tmp_path / "whole.tif")
-    assert whole.windows > 4
-    with pytest.raises(Killed):
-        predict_raster(folder, raster, tmp_path / "map.tif", engine=Breaks(3))
-    product = predict_raster(folder, raster, tmp_path / "map.tif", engine=Processes(2), resume=True)
-    assert product.path.read_bytes() == whole.path.read_bytes()
-    assert product.decoded == whole.decoded == whole.positions
-
-
 def test_a_missing_channel_is_absent(tmp_path: Path, folder: Path) -> None:
     array = values(12, 12)
     two = {"path": write(tmp_path / "two.tif", array[:2], names=NAMES[:2]), "sensor": "sentinel2"}
@@ -89,14 +67,6 @@ def test_a_missing_channel_is_absent(tmp_path: Path, folder: Path) -> None:
     np.testing.assert_array_equal(read(one.path), read(second.path))
     full = predict_raster(folder, {**two, "path": write(tmp_path / "full.tif", array)}, tmp_path / "c.tif")
     assert (read(full.path) != read(one.path)).any()
-
-
-def test_no_data_stays_no_data(tmp_path: Path, folder: Path) -> None:
-    array = values(24, 24)
-    array[:, 3:9, 4:20] = 0
-    raster = {"path": write(tmp_path / "holes.tif", array, nodata=0), "sensor": "sentinel2"}
-    product = predict_raster(folder, raster, tmp_path / "map.tif")
-    np.testing.assert_array_equal(read(product.path)[0] == 255, (array == 0).all(axis=0))
 
 
 def test_predictions_at_positions_and_in_xarray_are_those_of_the_map(tmp_path: Path, folder: Path) -> None:

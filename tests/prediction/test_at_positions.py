@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import csv
-import sqlite3
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+import shapely
 from rasterio.warp import transform
 
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.prediction.at_positions import PositionTable
 from atomizer_io.prediction.options import Decoding
-from atomizer_io.prediction.position_table import PositionTable
 from chips import CORNER, UTM, model_folder, read, regression_folder, scene, values, write
+from data.vectors import moved, write_vector
 from predicting import Breaks, Killed, predict_at, predict_raster
 
 AT = [(0, 0), (5, 17), (11, 12), (19, 29), (8, 22)]  # rows and columns of pixels
@@ -87,12 +87,6 @@ def test_outside_and_unobserved(tmp_path: Path) -> None:
     assert [bool(row["predicted_class"]) for row in table(filled.path)] == [True, False, True, True]
 
 
-def test_only_windows_with_places_are_computed(tmp_path: Path) -> None:
-    rasters = scene(tmp_path, 60, 60)
-    result = predict_at(model_folder(), rasters, listed(tmp_path, [centre(2, 2)]), tmp_path / "a.csv")
-    assert result.windows == 1
-
-
 def test_a_regression_target(tmp_path: Path) -> None:
     rasters = scene(tmp_path, 20, 30)
     product = predict_raster(regression_folder(), rasters, tmp_path / "map.tif")
@@ -101,36 +95,24 @@ def test_a_regression_target(tmp_path: Path) -> None:
         assert float(line["predicted_value"]) == pytest.approx(read(product.path)[0, row, column], rel=1e-4)
 
 
-def geopackage(path: Path, places: list[tuple[float, float]], srs: int, kind: int = 1) -> Path:
-    with sqlite3.connect(path) as target:
-        target.execute("CREATE TABLE gpkg_geometry_columns (table_name, column_name, geometry_type_name, srs_id, z, m)")
-        target.execute(
-            "CREATE TABLE gpkg_spatial_ref_sys (srs_name, srs_id, organization, organization_coordsys_id, definition)"
-        )
-        target.execute("CREATE TABLE wells (fid INTEGER PRIMARY KEY, geom BLOB, depth REAL)")
-        target.execute("INSERT INTO gpkg_geometry_columns VALUES ('wells', 'geom', 'POINT', ?, 0, 0)", [srs])
-        target.execute("INSERT INTO gpkg_spatial_ref_sys VALUES ('a', ?, 'EPSG', ?, '')", [srs, srs])
-        for i, (x, y) in enumerate(places):
-            order, envelope = "<>"[i % 2], b"" if i % 3 else struct.pack("<4d", x, x, y, y)
-            head = b"GP\0" + bytes([1 | (2 if envelope else 0)]) + struct.pack("<i", srs) + envelope
-            blob = head + bytes([order == "<"]) + struct.pack(f"{order}I2d", kind, x, y)
-            target.execute("INSERT INTO wells (geom, depth) VALUES (?, ?)", [blob, i / 2])
-    target.close()
-    return path
-
-
-def test_a_geopackage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".gpkg", ".geojson", ".parquet"])
+def test_points_of_vector_files(tmp_path: Path, suffix: str) -> None:
     rasters, places = scene(tmp_path, 20, 30), [centre(*at) for at in AT]
+    points, depth = moved(shapely.points(places), 32631, 4326), {"depth": [i / 2 for i in range(len(places))]}
     one = predict_at(model_folder(), rasters, listed(tmp_path, places), tmp_path / "a.csv")
-    two = predict_at(model_folder(), rasters, geopackage(tmp_path / "w.gpkg", places, 32631), tmp_path / "b.csv")
-    rows = table(two.path)
+    path = write_vector(tmp_path / f"wells{suffix}", points, depth, 4326)
+    rows = table(predict_at(model_folder(), rasters, path, tmp_path / "b.csv").path)
     assert list(rows[0]) == ["fid", "depth", "x", "y", "predicted_class", "predicted_code", "p_dry", "p_wet", "p_bare"]
     for a, b in zip(table(one.path), rows, strict=True):
         assert [a[name] for name in ("p_dry", "p_wet")] == [b[name] for name in ("p_dry", "p_wet")]
-    with pytest.raises(DataError, match="not a point"):
-        PositionTable.read(geopackage(tmp_path / "lines.gpkg", places, 32631, kind=2))
+
+
+def test_vector_files_without_points(tmp_path: Path) -> None:
+    line = shapely.LineString([(0, 0), (1, 1)])
+    with pytest.raises(DataError, match="row 2 has a geometry that is not a point"):
+        PositionTable.read(write_vector(tmp_path / "a.gpkg", [shapely.Point(0, 0), line], {"a": [1, 2]}))
     (tmp_path / "no.gpkg").write_text("hello")
-    with pytest.raises(DataError, match=r"no\.gpkg: is not a GeoPackage"):
+    with pytest.raises(DataError, match=r"no\.gpkg: is no GPKG, as its name promises"):
         PositionTable.read(tmp_path / "no.gpkg")
 
 

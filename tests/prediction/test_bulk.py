@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ import atomizer_io as aio
 from atomizer_io.decoding import scene_decoder
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.prediction.bulk import read_list
-from atomizer_io.prediction.engines import Processes, keep_workers
 from atomizer_io.prediction.options import Execution
 from chips import model_folder, read, scene, values, write
 from predicting import command, predict_raster, write_las
@@ -29,11 +27,6 @@ def cloud(path: Path, points: int = 60) -> Path:
     return write_las(path, np.random.default_rng(points).uniform(0, 30, (points, 3)))
 
 
-def points_of(path: Path) -> int:
-    with laspy.open(path) as file:
-        return int(file.header.point_count)
-
-
 def scenes_list(folder: Path) -> Path:
     """Two scenes of two rasters and one; the paths are relative to the list."""
     for name, seed in (("a", 0), ("b", 1)):
@@ -43,17 +36,6 @@ def scenes_list(folder: Path) -> Path:
     text += "lake,a5.tif,sentinel2,B05,2021-07-04\nhill,b.tif,sentinel2,B02 B03 B08,\n"
     (folder / "scenes.csv").write_text(text)
     return folder / "scenes.csv"
-
-
-def test_two_clouds_are_both_classified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, two = cloud(tmp_path / "one.las", 60), cloud(tmp_path / "two.laz", 70)
-    assert predict("--points", one, "--points", two, "-o", tmp_path / "out") == 0
-    assert points_of(tmp_path / "out" / "one.las") == 60
-    assert points_of(tmp_path / "out" / "two.laz") == 70
-    text = capsys.readouterr().out
-    assert "one.las: 60 points in " in text
-    assert "positions decoded (dense): " in text
-    assert "2 written, 0 done before, 0 failed" in text
 
 
 def test_a_folder_of_clouds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,19 +128,6 @@ def test_the_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(count) == 1
 
 
-def process(_: int) -> int:
-    return os.getpid()
-
-
-@pytest.mark.usefixtures("forked")
-def test_workers_stay_from_one_scene_to_the_next() -> None:
-    engine = Processes(1)
-    with keep_workers(engine):
-        one, two = ({pid for _, pid in engine.run(process, range(3))} for _ in range(2))
-    assert one == two
-    assert {pid for _, pid in engine.run(process, range(1))} != one
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -176,12 +145,6 @@ def test_mistakes_in_a_list(tmp_path: Path, text: str, message: str) -> None:
         read_list(tmp_path / "list.csv")
 
 
-def test_a_list_may_name_coordinate_systems(tmp_path: Path) -> None:
-    (tmp_path / "list.csv").write_text("scene,path,sensor,crs\nlake,a.tif,sentinel2,EPSG:32631\n")
-    raster = {"path": tmp_path / "a.tif", "sensor": "sentinel2", "crs": "EPSG:32631"}
-    assert read_list(tmp_path / "list.csv") == {"lake": [raster]}
-
-
 def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listed = scenes_list(tmp_path)
     assert predict("--list", listed, "--raster", tmp_path / "a.tif", "-o", tmp_path / "maps") == 2
@@ -192,16 +155,6 @@ def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "several outputs are written into a folder" in capsys.readouterr().err
     assert predict("--list", listed, "-o", tmp_path / "maps", model=tmp_path / "none") == 2
     assert "none does not exist: it should be a folder" in capsys.readouterr().err
-
-
-def test_a_long_list_is_read_in_seconds(tmp_path: Path) -> None:
-    """Of 50,000 scenes the first is not there, which ends the command; the others are only looked at in the list."""
-    lines = (f's{i},r{i}.tif,sentinel2,"B02,B03,B08",2021-07-04\n' for i in range(50_000))
-    (tmp_path / "scenes.csv").write_text("scene,path,sensor,bands,date\n" + "".join(lines))
-    assert predict("--list", tmp_path / "none.csv", "-o", tmp_path / "maps") == 2  # everything is imported
-    began = time.process_time()
-    assert predict("--list", tmp_path / "scenes.csv", "--fail-fast", "-o", tmp_path / "maps") == 1
-    assert time.process_time() - began < 3
 
 
 def test_an_output_whose_name_is_not_utf8_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,21 +15,20 @@ import numpy as np
 import pytest
 import rasterio
 import rasterio.shutil
-import torch
 import yaml
-from safetensors.torch import load_file
 
 import atomizer_io as aio
+import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.data.task_spec import TaskSpec
+from atomizer_io.datasets.biomassters import BioMassters
 from atomizer_io.datasets.las_folder import class_table, codes_of
 from atomizer_io.errors import ConfigError
-from atomizer_io.export.stac import _output
 from atomizer_io.figures.class_colours import class_colours
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.las_classes import las_codes
 from chips import CORNER, NAMES, model_folder, read, scene, values, write
-from predicting import predict_at, predict_raster
+from predicting import command, predict_at, predict_points, predict_raster, write_las
 from scenes import forge
 
 SIDE, UNKNOWN = 24, -9999
@@ -157,17 +158,6 @@ def test_point_clouds_have_the_codes_of_their_labels() -> None:
     assert las_codes(("ground", "cars")) == {"ground": 2, "cars": 65}, "of a model that knows no codes"
 
 
-def test_a_stac_item_has_the_codes() -> None:
-    pytest.importorskip("pystac")
-    task_spec = TaskSpec(num_outputs=3, class_names=("dry", "wet", "bare"), class_codes=(7, 2, 300))
-    classes = _output(task_spec).classes
-    assert classes is not None and [(item.value, item.name) for item in classes] == [
-        (7, "dry"),
-        (2, "wet"),
-        (300, "bare"),
-    ]
-
-
 def test_a_model_without_codes_is_the_one_it_was(tmp_path: Path) -> None:
     """Checkpoints that were saved before there were codes load, keep their fingerprint, and map 0 … C−1."""
     folder = model_folder()
@@ -182,13 +172,6 @@ def test_a_model_without_codes_is_the_one_it_was(tmp_path: Path) -> None:
     assert fingerprint(aio.load_model(model_folder(class_codes=(0, 1, 5)))) != fingerprint(before)
 
 
-def test_codes_do_not_change_the_weights(tmp_path: Path) -> None:
-    """The same labels under other numbers give the same training, to the bit."""
-    runs = [trained(tmp_path / name, codes) for name, codes in (("plain", (0, 1)), ("coded", (4, 9)))]
-    plain, coded = (load_file(folder / "model.safetensors") for folder in runs)
-    assert all(torch.equal(plain[name], coded[name]) for name in plain)
-
-
 @pytest.mark.parametrize(
     ("codes", "cause"),
     [((1, 2), "2 class codes for num_outputs=3"), ((1, 2, 2), "code 2 stands for two"), ((1, 2, 2**40), "32 bits")],
@@ -196,3 +179,86 @@ def test_codes_do_not_change_the_weights(tmp_path: Path) -> None:
 def test_codes_that_cannot_be(codes: tuple[int, ...], cause: str) -> None:
     with pytest.raises(ConfigError, match=cause):
         TaskSpec(num_outputs=3, class_codes=codes)
+
+
+BIOMASS = {"target_name": "above-ground biomass", "target_unit": "t/ha"}
+
+
+def biomass_folder() -> Path:
+    settings = {"task": "regression", "num_outputs": 1, "class_names": (), "target_mean": 100.0, "target_std": 20.0}
+    return model_folder(**settings, **BIOMASS)
+
+
+def test_the_map_describes_its_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raster, output = scene(tmp_path, 14, 14), tmp_path / "map.tif"
+    words = ("--window", 120, "--raster", raster["path"], "--sensor", "sentinel2")
+    assert command(*words, "-o", output, model=biomass_folder()) == 0
+    text = capsys.readouterr().out
+    assert " t/ha (above-ground biomass)\n" in text
+    assert "576 of 576 positions decoded (dense)\n" in text
+    with rasterio.open(output) as file:
+        assert file.descriptions == ("above-ground biomass",)
+        assert file.units == ("t/ha",)
+    (tmp_path / "places.csv").write_text(f"x,y\n{CORNER[0] + 45},{CORNER[1] - 45}\n")
+    assert command(*words, "--at", tmp_path / "places.csv", "-o", tmp_path / "out.csv", model=biomass_folder()) == 0
+    assert "1 of 1 positions (above-ground biomass in t/ha)" in capsys.readouterr().out
+
+
+def test_models_without_names_still_load(tmp_path: Path) -> None:
+    """And are the same to their calibration, as names change no prediction."""
+    model = aio.AtomizerIO.from_pretrained(biomass_folder())
+    assert (model.task_spec.target_name, model.task_spec.target_unit) == tuple(BIOMASS.values())
+    model.save_pretrained(tmp_path)
+    described = json.loads((tmp_path / "config.json").read_text())
+    for name in BIOMASS:
+        del described["problem"][name]
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    forge(tmp_path)
+    old = aio.AtomizerIO.from_pretrained(tmp_path)
+    assert old.task_spec.target_unit is None
+    assert fingerprint(old) == fingerprint(model)
+
+
+def test_training_keeps_what_the_dataset_knows_of_its_target(tmp_path: Path) -> None:
+    from atomizer_io.training.build import build, inspect
+    from atomizer_io.training.config import ModelSettings, Run
+
+    train = BioMassters(fixtures.write("biomassters", tmp_path, size=32), "train", months=[0])
+    run = Run(model=ModelSettings(preset="atomizer_io_tiny"))
+    task_spec = build(run, train, inspect(run, train)).task_spec
+    assert (task_spec.target_name, task_spec.target_unit) == tuple(BIOMASS.values())
+
+
+def test_dimensions_of_points_say_what_they_are(tmp_path: Path) -> None:
+    laspy = pytest.importorskip("laspy")
+    write_las(tmp_path / "in.las", np.repeat(np.linspace(0, 20, 30)[:, None], 3, axis=1))
+    predict_points(model_folder(), tmp_path / "in.las", tmp_path / "out.las")
+    with laspy.open(tmp_path / "out.las") as file:
+        descriptions = {d.name: d.description for d in file.header.point_format.extra_dimensions}
+    assert descriptions["PredictedClassification"] == "LAS code of the likeliest class"
+    assert descriptions["entropy"] == "nats"
+    assert descriptions["wet"] == "probability"
+
+
+WRONG: list[tuple[str, Callable[[], Any]]] = [
+    ("must be a positive number of metres, got inf", lambda: aio.Windows(math.inf)),
+    ("must be a positive number of metres, got 0", lambda: aio.PointCloudWindows(0)),
+    ("overlap must be a share of a window from 0 to 0.9, got 1.0", lambda: aio.Windows(overlap=1.0)),
+    (
+        "stride_m must be metres up to the side of a window, 50.0, got 60.0",
+        lambda: aio.PointCloudWindows(stride_m=60.0),
+    ),
+    ("max_points must be a whole number of at least 1, got 0", lambda: aio.Cost(max_points=0)),
+    ("decode_every_m must be a positive number of metres, got 0", lambda: aio.PointCloudWindows(decode_every_m=0)),
+    ("decode 'x' is not known; use dense, quadtree, zone-probe, sketch", lambda: aio.Decoding("x")),
+    ("decode 'calibrated' is not known", lambda: aio.Decoding("calibrated")),
+    ("alpha must lie between 0 and 1, got 1", lambda: aio.Decoding(alpha=1.0)),
+    ("leave out max_points", lambda: aio.Decoding("sketch", 0.1, aio.Cost(max_points=9))),
+    ("neighbors must be a whole number", lambda: aio.Decoding(cost=aio.Cost(neighbors=0))),
+]
+
+
+@pytest.mark.parametrize(("message", "choose"), WRONG, ids=[message for message, _ in WRONG])
+def test_what_makes_no_sense_is_refused(message: str, choose: Callable[[], Any]) -> None:
+    with pytest.raises(ConfigError, match=message):
+        choose()

@@ -64,20 +64,6 @@ def test_a_model_with_a_broken_seal_predicts_nothing(tmp_path: Path, capsys: pyt
     assert "dryer" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("size", ["1e-300", "0", "nan", "1e300"])
-def test_a_pixel_size_beyond_reason_is_refused(tmp_path: Path, size: str, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "a.tif", values(14, 14), crs=None)
-    assert command("--raster", path, "--sensor", "sentinel2", "--gsd", size, "-o", tmp_path / "map.tif") == 2
-    assert "pass --gsd in metres, from 0.0001 to 1e+06" in capsys.readouterr().err
-
-
-def test_a_missing_model_is_named_before_the_rasters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "a.tif", values(14, 14), names=None)  # without bands, which would be the next mistake
-    words = ["--raster", str(path), "--sensor", "sentinel2", "-o", str(tmp_path / "map.tif")]
-    assert main(["predict", "--model", str(tmp_path / "runs/best"), *words]) == 2
-    assert f"{tmp_path / 'runs/best'} does not exist" in capsys.readouterr().err
-
-
 def test_a_model_knows_the_channels_it_was_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     channels = (*SENTINEL2.pick(*NAMES), Channel("dem", "elevation", gsd_m=10.0, mean=300.0, std=100.0))
     elevation = np.random.default_rng(0).normal(300, 100, (1, 14, 14)).astype(np.float32)

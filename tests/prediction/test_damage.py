@@ -16,15 +16,12 @@ import pytest
 
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models import storage
-from atomizer_io.models.base import Cost
-from atomizer_io.prediction import parts_folder as module
 from atomizer_io.prediction.options import Decoding, Execution
 from atomizer_io.prediction.parts_folder import PartsFolder
-from atomizer_io.prediction.plans import Plan
 from chips import model_folder, regression_folder, scene
 from predicting import Breaks, Killed, predict_at, predict_points, predict_raster, write_las
 from predicting import command as predicted
-from processes import command, exit_code, start
+from processes import start
 
 laspy = pytest.importorskip("laspy")
 
@@ -150,22 +147,6 @@ def test_a_damaged_folder_of_a_cloud(tmp_path: Path) -> None:
     check_mutations(tmp_path / "state", again, contents(tmp_path / "whole"), tmp_path, range(30))
 
 
-def test_predictions_of_another_point_cloud_s_parts(tmp_path: Path) -> None:
-    """Parts of a prediction with other options are not mistaken for one's own."""
-    points, few = cloud(tmp_path / "in.las"), Decoding(cost=Cost(neighbors=2))
-    whole = predict_points(model_folder(), points, tmp_path / "whole.las", decoding=few)
-    for name, decoding in (("own", few), ("other", Decoding())):
-        with pytest.raises(Killed):
-            output = tmp_path / f"{name}.las"
-            predict_points(model_folder(), points, output, decoding=decoding, engine=Breaks(6))
-    for path in (tmp_path / "other.las.parts").iterdir():
-        if path.suffix in (".bin", ".npy"):
-            shutil.copy(path, tmp_path / "own.las.parts" / path.name)
-    with pytest.warns(UserWarning, match="computed again"):
-        product = predict_points(model_folder(), points, tmp_path / "own.las", decoding=few, resume=True)
-    assert product.path.read_bytes() == whole.path.read_bytes()
-
-
 def test_a_planted_list_of_files_moves_nothing_elsewhere(tmp_path: Path) -> None:
     source, precious = scene(tmp_path, 20, 20), tmp_path / "precious.txt"
     raster(source, tmp_path / "whole.tif")
@@ -208,38 +189,6 @@ def test_links_in_the_folder_lead_nowhere(tmp_path: Path) -> None:
     assert precious.read_text() == "precious"
 
 
-def test_only_damaged_parts_are_computed_anew(tmp_path: Path) -> None:
-    source, output, counts = scene(tmp_path, 30, 20), tmp_path / "map.tif", Breaks(None)
-    with pytest.raises(Killed):
-        raster(source, output, engine=Breaks(5))
-    windows = sorted((tmp_path / "map.tif.parts").glob("window-*"))
-    data = bytearray(windows[0].read_bytes())
-    data[len(data) // 2] ^= 1
-    windows[0].write_bytes(data)
-    with pytest.warns(UserWarning, match=f"{windows[0].name} is damaged") as notes:
-        product = raster(source, output, resume=True, engine=counts)
-    assert sum("damaged" in str(note.message) for note in notes) == 1
-    assert windows[0].stem in counts.seen
-    assert len(counts.seen) == product.windows - 4
-
-
-def test_checksums_need_little_memory(tmp_path: Path) -> None:
-    """A part is read in pieces, whatever its size."""
-    import tracemalloc
-
-    with PartsFolder(tmp_path / "out.tif") as parts:
-        parts.begin(Plan({}, {}, {}), {}, needed=0)
-        with parts.filling("strip-0", (64, 1 << 20)) as strip:  # 256 MB
-            strip[:, ::1024] = 1
-    with PartsFolder(tmp_path / "out.tif", Execution(resume=True)) as parts:
-        parts.begin(Plan({}, {}, {}), {}, needed=0)
-        tracemalloc.start()
-        assert "strip-0" in parts
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    assert peak < 3 * module.PIECE
-
-
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"inputs": 1}', "[" * 100_000, "\0\1"])
 def test_a_damaged_plan(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
     source, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
@@ -252,15 +201,6 @@ def test_a_damaged_plan(tmp_path: Path, content: str, capsys: pytest.CaptureFixt
     assert predicted(*line) == 2
     assert "--resume continues it" in capsys.readouterr().err
     assert predicted(*line, "--overwrite") == 0
-
-
-def test_an_error_before_the_first_window_leaves_nothing(tmp_path: Path) -> None:
-    source, output = scene(tmp_path, 20, 20), tmp_path / "new" / "folder" / "map.tif"
-    with pytest.raises(AtomizerError, match="broken"):
-        raster(source, output, engine=Breaks(0, AtomizerError("broken")))
-    assert not (tmp_path / "new").exists()
-    predict_raster(regression_folder(), source, output)
-    assert output.exists()
 
 
 def test_an_error_after_the_first_window_names_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,20 +248,6 @@ def test_existing_files_are_refused_before_the_model_is_loaded(tmp_path: Path, m
         predict_points(tmp_path, tmp_path / "in.las", tmp_path / "out.las")
 
 
-def test_an_impossible_map_is_refused_before_any_work(tmp_path: Path) -> None:
-    source, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
-
-    def wrong(match: str, **how: object) -> None:
-        with pytest.raises(AtomizerError, match=match):
-            predict_raster(model_folder(), source, output, **how)
-
-    wrong(r"1e\+09 m would be larger than the whole of scene0.tif, which is 200 × 200 m", gsd_m=1e9)
-    wrong("would be larger", gsd_m=float("inf"))
-    wrong("more than 2,147,483,647 a side", gsd_m=1e-12)
-    wrong("there are 1 rasters", like=3)
-    assert not (tmp_path / "map.tif.parts").exists()
-
-
 def test_little_room_is_reported_in_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=12_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -352,32 +278,3 @@ def test_one_prediction_at_a_time(tmp_path: Path) -> None:
     assert (tmp_path / "map.tif.parts" / "lock").exists(), "of a process that is dead"
     assert raster(source, output).path.exists()
     assert not (tmp_path / "map.tif.parts").exists()
-
-
-def test_one_of_two_wins(tmp_path: Path) -> None:
-    """Both replace the map at the same time; it is the map of one of them, and the other reports why it has none."""
-    source, output = scene(tmp_path, 40, 40), tmp_path / "map.tif"
-    output.write_text("an old map")
-    words = ["predict", "--quiet", "--workers", "0", "--model", str(model_folder()), "--overwrite", "--window", "120"]
-    words += ["--raster", str(source["path"]), "--sensor", "sentinel2", "-o", str(output)]
-    errors = [tmp_path / f"errors-{number}" for number in range(2)]
-    runs = [start(command, tuple(words), errors=path) for path in errors]
-    codes, messages = [exit_code(run) for run in runs], [path.read_text() for path in errors]
-    assert 0 in codes, messages
-    for code, text in zip(codes, messages, strict=True):
-        assert code == 0 or "another prediction is writing" in text
-    raster(source, tmp_path / "whole.tif")
-    assert output.read_bytes() == (tmp_path / "whole.tif").read_bytes()
-
-
-def test_how_many_positions_were_decoded(tmp_path: Path) -> None:
-    """The same after an interruption as without."""
-    source = scene(tmp_path, 30, 20)
-    dense = raster(source, tmp_path / "dense.tif")
-    assert dense.decoded == dense.positions == dense.windows * 12 * 12
-    few = raster(source, tmp_path / "few.tif", strategy="quadtree")
-    assert few.decoded is not None
-    assert 0 < few.decoded <= few.positions
-    with pytest.raises(Killed):
-        raster(source, tmp_path / "map.tif", strategy="quadtree", engine=Breaks(5))
-    assert raster(source, tmp_path / "map.tif", strategy="quadtree", resume=True).decoded == few.decoded

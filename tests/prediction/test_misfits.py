@@ -15,7 +15,7 @@ from rasterio.control import GroundControlPoint
 from atomizer_io.data.misfits import Image, misfits
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.prediction.options import Windows
-from chips import CORNER, NAMES, UTM, model_folder, read, values, write
+from chips import CORNER, NAMES, UTM, model_folder, read, write
 from predicting import command, predict_raster
 
 TRAINED = tuple(SENTINEL2.pick(*NAMES))
@@ -40,10 +40,6 @@ def noted(folder: Path, *rasters: Any, model: Path | None = None) -> list[str]:
             model or model_folder(channels=TRAINED), inputs, folder / "map.tif", overwrite=True, windows=Windows()
         )
     return [str(warning.message) for warning in caught if warning.category is UserWarning]
-
-
-def test_a_sound_scene_has_no_warning(tmp_path: Path) -> None:
-    assert noted(tmp_path, write(tmp_path / "a.tif", reflectances().astype(np.uint16))) == []
 
 
 @pytest.mark.parametrize(
@@ -183,7 +179,3 @@ def test_the_same_raster_twice_and_two_of_one_date(tmp_path: Path) -> None:
     assert noted(tmp_path, dated[0], {**dated[1], "date": "2021-07-05"}) == []
     parts = [{"path": one, "sensor": "sentinel2", "bands": names} for names in (["B02", "-", "-"], ["-", "B03", "B08"])]
     assert noted(tmp_path, *parts) == []
-
-
-def test_small_scenes_of_the_other_tests_are_sound(tmp_path: Path) -> None:
-    assert noted(tmp_path, write(tmp_path / "a.tif", values(60, 60))) == []

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import signal
-import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.base import Cost
 from atomizer_io.prediction.options import Decoding, Windows
-from atomizer_io.prediction.parts_folder import PartsFolder
-from atomizer_io.prediction.plans import Plan
 from chips import model_folder, scene, values, write
 from predicting import Breaks, Killed, predict_raster
 
@@ -33,34 +26,6 @@ def contents(folder: Path, stem: str) -> dict[str, bytes]:
 
 def renamed(files: dict[str, bytes], old: str, new: str) -> dict[str, bytes]:
     return {new + name.removeprefix(old): data for name, data in files.items()}
-
-
-def test_killed_ten_times(tmp_path: Path) -> None:
-    """By SIGKILL, whenever it comes."""
-    raster = scene(tmp_path, 50, 50)
-    began = time.monotonic()
-    run(raster, tmp_path / "whole.tif")
-    usual, rng, killed = time.monotonic() - began, random.Random(3), 0
-    for _ in range(10):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 does not like fork beside threads
-            child = os.fork()
-        if not child:
-            try:
-                run(raster, tmp_path / "map.tif", resume=True)
-            finally:
-                os._exit(0)
-        time.sleep(rng.uniform(0.02, 0.4) * usual)
-        os.kill(child, signal.SIGKILL)
-        killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
-        if (tmp_path / "map.tif").exists():
-            break
-        assert not list(tmp_path.glob("map.*.tif")), "nothing is there before all is"
-    assert killed > 2
-    if not (tmp_path / "map.tif").exists() or (tmp_path / "map.tif.parts").exists():
-        run(raster, tmp_path / "map.tif", resume=True)
-    assert renamed(contents(tmp_path, "map"), "map", "whole") == contents(tmp_path, "whole")
-    assert not (tmp_path / "map.tif.parts").exists()
 
 
 def test_killed_at_each_change_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,32 +113,6 @@ def test_another_plan_cannot_go_on(tmp_path: Path) -> None:
     write(raster["path"], values(20, 20, 7))
     run(raster, output, overwrite=True)
     assert output.exists()
-
-
-def test_what_is_there_stays(tmp_path: Path) -> None:
-    raster, output = scene(tmp_path, 12, 12), tmp_path / "map.tif"
-    output.write_text("precious")
-    with pytest.raises(ConfigError, match="exists: --overwrite replaces it"):
-        run(raster, output)
-    assert output.read_text() == "precious"
-    interrupted(raster, output, after=0, overwrite=True)
-    assert output.read_text() == "precious", "until the new one is complete"
-    run(raster, output, resume=True)
-    assert output.stat().st_size > 100
-
-
-def test_parts_are_there_completely_or_not_at_all(tmp_path: Path) -> None:
-    with PartsFolder(tmp_path / "out.tif") as parts:
-        parts.begin(Plan({"a": 1}, {}, {}), {}, needed=0)
-        with pytest.raises(Killed), parts.filling("strip", (2, 3, 1)) as strip:
-            strip[0] = 1
-            raise Killed
-        assert "strip" not in parts
-        parts.save("window", np.arange(3))
-        assert "window" in parts
-        np.testing.assert_array_equal(parts.load("window"), np.arange(3))
-        parts.drop("window")
-        assert "window" not in parts
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -17,11 +17,10 @@ from atomizer_io.data.sample import queries_at
 from atomizer_io.data.sensors import LIDAR
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.io.point_clouds import PointCloudHeader
-from atomizer_io.io.point_windows import WindowGrid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.prediction.engines import Processes
-from atomizer_io.prediction.options import Decoding, PointCloudWindows
-from atomizer_io.prediction.point_maps import PointMapJob, check_pixels, layout_on, map_grid_of
+from atomizer_io.prediction.options import PointCloudWindows
+from atomizer_io.prediction.point_maps import check_pixels
 from chips import read
 from predicting import command, interrupted_at_every_step, predict_point_cloud_map, write_las
 from scenes import SMALL
@@ -205,37 +204,6 @@ def test_classes_have_the_layers_of_a_raster(tmp_path: Path) -> None:
     assert {"areas.json", "areas.csv", "map.aux.xml", "preview.png"} < set(product.files)
 
 
-def test_a_quadtree_decodes_fewer_pixels(tmp_path: Path) -> None:
-    cloud, _ = wood(tmp_path, 30.0)
-    product = predict_point_cloud_map(random_model(), cloud, tmp_path / "a.tif", decoding=Decoding("quadtree"))
-    assert product.decoded is not None and product.decoded <= product.positions
-    assert (read(product.path) < 3).mean() > 0.8
-
-
-@pytest.mark.parametrize("side_m", [20.0, 33.3])
-@pytest.mark.parametrize("stride_m", [20.0, 10.0, 7.3])
-@pytest.mark.parametrize("gsd_m", [0.7, 1.0, 7.0])
-def test_every_pixel_lies_in_a_window(tmp_path: Path, side_m: float, stride_m: float, gsd_m: float) -> None:
-    bounds = (WEST, SOUTH, WEST + 61.7, SOUTH + 40.9)
-    windows = WindowGrid.over(tmp_path, bounds, side_m, stride_m)
-    grid = map_grid_of(bounds, PointCloudHeader(1, bounds), gsd_m)
-    layout, numbers = layout_on(grid, windows, 1.0)
-    job = PointMapJob(None, grid, 1.0, windows, numbers, 1.0)
-    covered = np.zeros((grid.height, grid.width), int)
-    strips = [layout.rows.strip(row) for row in range(len(layout.rows.starts))]
-    for row, strip in enumerate(strips):
-        assert strip[0] < strip[1]
-        for window in layout.windows([row]):
-            part = covered[window.top : window.top + window.height, window.left : window.left + window.width]
-            part += 1
-            _, pixels = job.window(window)
-            assert part.shape == pixels.shape
-            inner = np.abs(pixels.positions().numpy()).max(axis=0)
-            assert (inner <= side_m / 2 + 0.02 * side_m + gsd_m).all()
-    assert strips[0][0] == 0 and strips[-1][1] == grid.height
-    assert covered.min() >= 1
-
-
 @pytest.mark.usefixtures("forked")
 def test_engines_and_interruptions_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud, _ = wood(tmp_path, 30.0)
@@ -256,23 +224,6 @@ def test_engines_and_interruptions_change_nothing(tmp_path: Path, monkeypatch: p
     assert not np.array_equal(read(output), expected)
 
 
-def test_another_pixel_size_cannot_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from atomizer_io.prediction import products
-
-    cloud, _ = wood(tmp_path, 22.0)
-
-    def fail(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(products, "write", fail)
-    with pytest.raises(KeyboardInterrupt):
-        predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif")
-    monkeypatch.undo()
-    with pytest.raises(ConfigError, match=r"--output-gsd was 1\.0, now it is 2"):
-        predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", gsd_m=2.0, resume=True)
-    predict_point_cloud_map(random_model(), cloud, tmp_path / "map.tif", resume=True)
-
-
 def test_feet(tmp_path: Path) -> None:
     """EPSG:2263 counts in US survey feet: a pixel of a metre is 3.28 of them, and predictions are those in metres."""
     unit = 1200 / 3937
@@ -285,14 +236,6 @@ def test_feet(tmp_path: Path) -> None:
         assert source.bounds.left <= WEST and source.bounds.right >= WEST + 59
         assert source.shape in ((19, 19), (20, 19), (19, 20), (20, 20))
     assert sum(product.hectares.values()) == pytest.approx((60 * unit) ** 2 / 1e4, rel=0.2)
-
-
-def test_few_points(tmp_path: Path) -> None:
-    one = write_cloud(tmp_path / "one.las", np.array([[3.3, 4.4, 1.0]]))
-    product = predict_point_cloud_map(random_model(), one, tmp_path / "one.tif")
-    assert read(product.path).shape == (1, 1, 1) and read(product.path)[0, 0, 0] < 3
-    same = write_cloud(tmp_path / "same.las", np.full((50, 3), 2.0))
-    assert read(predict_point_cloud_map(random_model(), same, tmp_path / "same.tif").path).size == 1
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:
@@ -333,32 +276,6 @@ def test_on_the_command_line(canopy_model: Path, tmp_path: Path, capsys: pytest.
     ):
         assert one(*more) == 2
         assert message in capsys.readouterr().err
-
-
-def test_a_map_of_classes_prints_its_areas_to_the_square_metre_and_where_it_was_decoded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cloud, _ = wood(tmp_path, 30.0, hole=False)
-    random_model().save_pretrained(tmp_path / "model")
-    words = ("--window", 20, "--points", cloud, "--output-gsd", 1, "-o", tmp_path / "map.tif")
-    assert command(*words, model=tmp_path / "model") == 0
-    printed = capsys.readouterr().out
-    assert "classify the points instead (-o FILE.laz)" in printed
-    areas = [float(row.split()[-2]) for row in printed.splitlines() if row.endswith(" ha")]
-    assert sum(areas) == pytest.approx((read(tmp_path / "map.tif")[0] < 255).sum() / 1e4, abs=1e-6)
-
-
-def test_many_clouds(canopy_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "tiles").mkdir()
-    first, _ = wood(tmp_path / "tiles", 22.0)
-    first.rename(tmp_path / "tiles" / "a.laz")
-    second, _ = wood(tmp_path, 22.0)
-    inputs = ("--window", 20, "--output-gsd", 2, "--points", tmp_path / "tiles", second, "-o", tmp_path / "maps")
-    assert command(*inputs, model=canopy_model) == 0
-    assert "2 written, 0 done before, 0 failed" in capsys.readouterr().out
-    assert sorted(path.name for path in (tmp_path / "maps").glob("*.tif")) == ["a.tif", "wood.tif"]
-    assert command(*inputs, "--resume", model=canopy_model) == 0
-    assert "0 written, 2 done before" in capsys.readouterr().out
 
 
 def test_a_unit_without_a_system_is_refused(tmp_path: Path) -> None:

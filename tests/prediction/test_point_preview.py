@@ -55,23 +55,6 @@ def test_prediction_reference_and_difference_side_by_side(tmp_path: Path) -> Non
     assert thirds(differs, WRONG)[0] > 0.02 and thirds(differs, WRONG)[2] == 0
 
 
-def test_a_bounded_number_of_points_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of the file do not matter, and points that were thinned out still make a cross-section."""
-    cloud = classified(tmp_path / "cloud.laz")
-    header = point_cloud_header(cloud)
-    whole = point_preview.thinned(cloud, header)
-    assert len(whole["x"]) == 5000
-    for module in (point_preview, point_preview.point_clouds):
-        monkeypatch.setattr(module, "POINTS", 300)
-    monkeypatch.setattr(point_preview, "CHUNK", 701)
-    few = point_preview.thinned(cloud, header)
-    assert 250 < len(few["x"]) <= 300 and np.array_equal(few["x"], whole["x"][::17])
-    strip = point_preview.Strip.through(np.stack([whole[axis] for axis in "xyz"], axis=1))
-    assert len(point_preview.within_strip(cloud, header, strip)["x"]) > 150
-    point_preview.draw(cloud, tmp_path / "cloud.png", header, CODES)
-    assert share(imread(tmp_path / "cloud.png")[..., :3], BROWNS[0]) > 0.005
-
-
 def model(folder: Path) -> Path:
     torch.manual_seed(0)
     aio.create_model("atomizer_io_tiny", **SMALL, class_names=tuple(CODES)).save_pretrained(folder)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import random
-import signal
 import struct
-import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +21,10 @@ from atomizer_io.decoding import Calibration, OperatingPoint, dense, zone_probe
 from atomizer_io.decoding.calibration import Step
 from atomizer_io.decoding.strategies import STRATEGIES
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.io import point_store
 from atomizer_io.io.point_atoms import one_per_cube, point_cloud_atoms
 from atomizer_io.io.point_clouds import read_point_cloud, within
 from atomizer_io.io.point_reference import PointCloudReference
-from atomizer_io.io.point_windows import Axis, windows_of
+from atomizer_io.io.point_windows import windows_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import CLOUD_FIELDS
 from atomizer_io.models.base import Cost
@@ -40,8 +35,7 @@ from atomizer_io.prediction.las_classes import las_codes
 from atomizer_io.prediction.options import Decoding, PointCloudClasses, PointCloudWindows
 from atomizer_io.prediction.point_windows import interpolated
 from chips import write
-from predicting import Killed, command, interrupted_at_every_step, predict_points, write_las
-from processes import context
+from predicting import command, interrupted_at_every_step, predict_points, write_las
 from scenes import SMALL, data_folder
 
 laspy = pytest.importorskip("laspy")
@@ -106,10 +100,6 @@ def made(
         cloud.evlrs = laspy.vlrs.vlrlist.VLRList([laspy.vlrs.VLR("someone", 8, "behind the points", bytes(300))])
     cloud.write(path)
     return path
-
-
-def fail(*_: object) -> None:
-    raise Killed
 
 
 def raw_points(path: Path) -> tuple[las.Original, np.ndarray]:
@@ -350,20 +340,6 @@ def test_points_beyond_the_limit_see_their_own_return(tmp_path: Path) -> None:
     assert (pairs > 1e-3).mean() > 0.95
 
 
-def test_the_reference_is_kept_for_resuming(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cloud = made(tmp_path / "in.laz")
-    predict_points(model, cloud, tmp_path / "right.laz")
-
-    monkeypatch.setattr("atomizer_io.prediction.points.write", fail)
-    with pytest.raises(Killed):
-        predict_points(model, cloud, tmp_path / "out.laz")
-    monkeypatch.undo()
-    assert (tmp_path / "out.laz.parts" / point_store.LAST).is_file()
-    monkeypatch.setattr(PointCloudReference, "of_file", fail)
-    predict_points(model, cloud, tmp_path / "out.laz", resume=True)
-    assert (tmp_path / "out.laz").read_bytes() == (tmp_path / "right.laz").read_bytes()
-
-
 def test_a_dense_point_cloud_is_decoded_at_part_of_its_points(model: Path, tmp_path: Path) -> None:
     cloud = village(tmp_path / "in.las")
     every = predict_points(model, cloud, tmp_path / "all.laz", windows=PointCloudWindows(40.0))
@@ -378,20 +354,6 @@ def test_a_dense_point_cloud_is_decoded_at_part_of_its_points(model: Path, tmp_p
     assert np.allclose(b, interpolated(xyz[queried], a[queried], xyz), atol=5e-3)
 
 
-@pytest.mark.parametrize(("window", "stride"), [(50, 25), (50, 20), (10, 10), (33.3, 7.1), (7, 2.5)])
-def test_windows_are_whole_blocks(window: float, stride: float) -> None:
-    rng = np.random.default_rng(1)
-    x = np.concatenate([[0.0, 123.4], rng.uniform(0, 123.4, 500), np.arange(0, 123, 2.5)])
-    axis = Axis.over(0.0, 123.4, window, stride)
-    assert axis is not None
-    near, far, block, blocks = axis.near, axis.far, axis.block(x), len(axis.cuts) + 1
-    assert block.min() >= 0 and block.max() < blocks
-    for i in range(len(near)):
-        assert np.array_equal((x >= near[i]) & (x < far[i]), (block >= axis.first[i]) & (block < axis.last[i]))
-    for b in range(blocks):
-        assert list(axis.covering(b)) == [i for i in range(len(near)) if axis.first[i] <= b < axis.last[i]]
-
-
 @pytest.mark.usefixtures("forked")
 def test_engines_write_the_same_bytes(model: Path, tmp_path: Path, cluster: Any) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
@@ -402,72 +364,12 @@ def test_engines_write_the_same_bytes(model: Path, tmp_path: Path, cluster: Any)
         assert output.read_bytes() == (tmp_path / "0.laz").read_bytes()
 
 
-def test_chunks_of_the_file_do_not_matter(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cloud = made(tmp_path / "in.laz", points=400)
-    predict_points(model, cloud, tmp_path / "one.las")
-    for module in (las, point_store):
-        monkeypatch.setattr(module, "CHUNK", 37)
-    predict_points(model, cloud, tmp_path / "many.las")
-    assert (tmp_path / "one.las").read_bytes() == (tmp_path / "many.las").read_bytes()
-
-
 def test_interrupted_at_every_step(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud, output = made(tmp_path / "in.laz", points=300), tmp_path / "out.laz"
     predict_points(model, cloud, tmp_path / "whole.laz")
     again = functools.partial(predict_points, model, cloud, output, resume=True)
     assert interrupted_at_every_step(again, output, monkeypatch) > 5
     assert output.read_bytes() == (tmp_path / "whole.laz").read_bytes()
-
-
-@pytest.mark.slow
-def test_killed_and_resumed(model: Path, tmp_path: Path) -> None:
-    cloud, output = made(tmp_path / "in.laz", points=4000), tmp_path / "out.laz"
-    windows = PointCloudWindows(6.0, 2.5)
-    predict_points(model, cloud, tmp_path / "whole.laz", windows=windows)
-    again = {"windows": windows, "execution": aio.Execution(resume=True, progress=False)}
-    moments, plan, kills = random.Random(0), tmp_path / "out.laz.parts" / "plan.json", 5
-
-    def begun() -> int:
-        return plan.stat().st_mtime_ns if plan.exists() else 0
-
-    for number in range(kills + 1):
-        before = begun()
-        run = context().Process(target=aio.predict_points, args=(model, cloud, output), kwargs=again)
-        run.start()
-        while begun() == before and run.is_alive():
-            time.sleep(0.005)
-        run.join(moments.uniform(0, 0.4) if number < kills else None)
-        if run.exitcode is None:
-            assert run.pid is not None
-            os.kill(run.pid, signal.SIGKILL)
-            run.join()
-            assert not output.exists()
-    assert run.exitcode == 0
-    assert output.read_bytes() == (tmp_path / "whole.laz").read_bytes()
-    assert not plan.parent.exists()
-
-
-def test_another_plan_cannot_go_on(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cloud, output = made(tmp_path / "in.laz", points=100), tmp_path / "out.laz"
-
-    monkeypatch.setattr("atomizer_io.prediction.points.write", fail)
-    with pytest.raises(Killed):
-        predict_points(model, cloud, output)
-    monkeypatch.undo()
-    with pytest.raises(ConfigError, match="unfinished prediction"):
-        predict_points(model, cloud, output)
-    with pytest.raises(ConfigError, match=r"--window was 20"):
-        predict_points(model, cloud, output, windows=PointCloudWindows(30, 10), resume=True)
-    with pytest.raises(ConfigError, match="model was"):
-        predict_points(tiny(width=48), cloud, output, resume=True)
-    predict_points(model, cloud, output, resume=True)
-    with pytest.raises(ConfigError, match="exists"):
-        predict_points(model, cloud, output)
-    first = output.read_bytes()
-    predict_points(tiny(depth=1), cloud, output, overwrite=True)
-    second = output.read_bytes()
-    predict_points(tiny(depth=3), cloud, output, overwrite=True)
-    assert len({first, second, output.read_bytes()}) == 3
 
 
 @pytest.mark.parametrize(("version", "point_format"), [("1.2", 1), ("1.4", 6)])
@@ -598,18 +500,6 @@ def test_a_cloud_unlike_the_training_data_is_warned_about(tmp_path: Path) -> Non
         predict_points(tiny(**{**usual, "fields": {"intensity": (3.0, 0.5)}}), cloud, tmp_path / "c.laz")
 
 
-def test_headers_that_are_wrong_about_the_extent(model: Path, tmp_path: Path) -> None:
-    cloud = made(tmp_path / "right.las", points=200)
-    predict_points(model, cloud, tmp_path / "a.las")
-    content = bytearray(cloud.read_bytes())
-    for extent in ((0.0,) * 6, (float("nan"),) * 6, (1e9, -1e9) * 3):
-        struct.pack_into("<6d", content, 179, *extent)
-        (tmp_path / "wrong.las").write_bytes(content)
-        predict_points(model, tmp_path / "wrong.las", tmp_path / "b.las", overwrite=True)
-        for name in CLASSES:
-            assert np.allclose(laspy.read(tmp_path / "a.las")[name], laspy.read(tmp_path / "b.las")[name], atol=1e-3)
-
-
 def test_a_stray_point_is_named(model: Path, tmp_path: Path) -> None:
     cloud = laspy.read(made(tmp_path / "in.las", points=50))
     cloud.X[7] += 10_000_000
@@ -617,11 +507,6 @@ def test_a_stray_point_is_named(model: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="stray points"):
         predict_points(model, tmp_path / "far.las", tmp_path / "out.las")
     assert not list(tmp_path.glob("out*"))
-
-
-def test_a_single_point(model: Path, tmp_path: Path) -> None:
-    product = predict_points(model, made(tmp_path / "in.laz", points=1), tmp_path / "out.laz")
-    assert product.points == 1 and sum(product.counts.values()) == 1
 
 
 def one_place(cloud: Any) -> None:
@@ -679,22 +564,6 @@ def test_fields_that_the_model_never_did_without(tmp_path: Path, change: Any) ->
             words = ("--points", tmp_path / "in.las", "-o", tmp_path / output[0], *output[1:])
             assert command(*words, model=tmp_path / "model") == 0
     predict_points(tiny(site_fields=CLOUD_FIELDS), tmp_path / "in.las", tmp_path / "quiet.las")
-
-
-def test_returns_and_intensities_of_zero_are_absent(tmp_path: Path) -> None:
-    """What a model sees of them is what it sees of points that never had any, not a first return that is dark."""
-    cloud = laspy.read(made(tmp_path / "made.las", points=400, extra=False))
-    no_returns(cloud)
-    no_intensity(cloud)
-    cloud.write(tmp_path / "in.las")
-    points = read_point_cloud(tmp_path / "in.las")
-    points = PointCloudReference.of_point_cloud(points).complete(points)
-    bare = replace(points, return_number=None, number_of_returns=None, intensity=None, intensity_rank=None)
-    xy = np.stack([points.x - points.x.mean(), points.y - points.y.mean()], axis=1)
-    model, where = tiny(site_fields=CLOUD_FIELDS), [torch.from_numpy(xy)]
-    with torch.no_grad():
-        zero, none = (model([point_cloud_atoms(tile, xy, 100.0, False)], where)[0] for tile in (points, bare))
-    assert torch.equal(zero, none)
 
 
 def test_the_choices_for_clouds_on_the_command_line(
@@ -885,15 +754,6 @@ def test_longitude_and_latitude_are_not_predicted(
     assert [path.name for path in tmp_path.iterdir()] == ["in.las"]
 
 
-def test_names_of_classes_that_las_cannot_hold(tmp_path: Path) -> None:
-    cloud = made(tmp_path / "in.laz", points=50)
-    for name, message in (("Intensity", "has a dimension 'intensity'"), ("ü" * 17, "too long")):
-        with pytest.raises(AtomizerError, match=message):
-            predict_points(tiny(class_names=(name, "b", "c")), cloud, tmp_path / "out.laz")
-    product = predict_points(tiny(class_names=()), cloud, tmp_path / "out.laz")
-    assert product.codes == {"class 0": 64, "class 1": 65, "class 2": 66}
-
-
 def test_codes_of_the_paper_s_datasets() -> None:
     dales = ("ground", "vegetation", "cars", "trucks", "power lines", "fences", "poles", "buildings")
     assert list(las_codes(dales).values()) == [2, 5, 66, 67, 14, 69, 70, 6]
@@ -905,18 +765,6 @@ def test_codes_of_the_paper_s_datasets() -> None:
         "Low Vegetation": 3,
     }
     assert las_codes(("cars", "trucks"), {"trucks": 64, "cars": 64}) == {"cars": 64, "trucks": 64}
-
-
-def test_points_get_the_codes_of_the_training_labels(tmp_path: Path) -> None:
-    tiny(class_codes=(41, 2, 20)).save_pretrained(tmp_path / "model")
-    cloud = made(tmp_path / "in.laz", points=400)
-    product = predict_points(tmp_path / "model", cloud, tmp_path / "out.laz")
-    assert product.codes == {"ground": 41, "vegetation": 2, "cars": 20}
-    codes, counts = np.unique(
-        np.asarray(laspy.read(tmp_path / "out.laz")["PredictedClassification"]), return_counts=True
-    )
-    classified = dict(zip(codes.tolist(), counts.tolist(), strict=True))
-    assert classified == {product.codes[name]: count for name, count in product.counts.items() if count}
 
 
 def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
@@ -960,18 +808,6 @@ def test_colours_of_points_where_the_model_knows_them(tmp_path: Path) -> None:
     assert content["never"] == content["not"]
 
 
-def test_colours_that_the_model_never_did_without(tmp_path: Path) -> None:
-    cloud = made(tmp_path / "in.laz", points=200, point_format=7)
-    plain = made(tmp_path / "plain.laz", points=200, point_format=6)
-    knows = tiny(channels=(*LIDAR.channels, *AERIAL.pick("R", "G", "B")), complete=True)
-    predict_points(knows, cloud, tmp_path / "with.las", windows=WHOLE)
-    gone = "3 of the 4 channels that each training sample had are missing: aerial R, aerial G, aerial B"
-    with pytest.warns(UserWarning, match=gone):
-        predict_points(knows, cloud, tmp_path / "without.las", colour=False, windows=WHOLE)
-    with pytest.warns(UserWarning, match=gone):
-        predict_points(knows, plain, tmp_path / "plain.las", windows=WHOLE)
-
-
 def image(path: Path, *, west: float = 700_000.0) -> Path:
     values = np.random.default_rng(0).integers(0, 255, (3, 100, 140)).astype(np.uint8)
     place = Affine(0.5, 0, west, 0, -0.5, 6_600_045.0)
@@ -1000,39 +836,13 @@ def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("out*"))
 
 
-def test_an_orthophoto_beside_the_points_by_command(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An ordinary one: three bands of 8 bits that the file knows as red, green and blue, and no descriptions."""
-    import rasterio
-
-    cloud, described = made(tmp_path / "in.laz", points=300), image(tmp_path / "image.tif")
-    with rasterio.open(described) as source:
-        profile, array = source.profile, source.read().astype(np.uint8)
-    with rasterio.open(tmp_path / "ortho.tif", "w", **{**profile, "dtype": "uint8", "photometric": "RGB"}) as target:
-        target.write(array)
-    words = ("--points", cloud, "--window", 20, "--raster", tmp_path / "ortho.tif", "-o", tmp_path / "out.laz")
-    assert command(*words, "--sensor", "aerial", model=model) == 0
-    assert_kept(cloud, tmp_path / "out.laz")
-    assert command(*words, "--overwrite", model=model) == 2
-    assert "ortho.tif: its bands are unknown: pass --sensor and --bands" in capsys.readouterr().err
-
-
-@pytest.mark.realdata
-def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
-    from atomizer_io.io.raster_sources import RasterInput
-
-    folder = data_folder("lidar-hd")
-    photo = RasterInput(folder / "ortho/test_data_rgb.tif", "aerial", ("R", "G", "B"))
-    cloud = folder / "tiles/test_data_77055_627760_LA93_IGN69.laz"
-    few, windows = Decoding("zone-probe", cost=Cost(atoms_per_latent=2000)), PointCloudWindows()
-    product = predict_points(model, cloud, tmp_path / "out.laz", rasters=[photo], decoding=few, windows=windows)
-    assert product.windows == 1
-    assert_kept(cloud, tmp_path / "out.laz")
-
-
-def test_a_model_that_predicts_no_numbers(tmp_path: Path) -> None:
-    lost = tiny()
-    torch.nn.init.constant_(next(iter(lost.head.parameters())), torch.nan)
-    with pytest.raises(AtomizerError, match="the model predicts NaN"):
-        predict_points(lost, made(tmp_path / "in.laz", points=50), tmp_path / "out.laz")
+def test_decoded_points_keep_their_outputs_and_the_rest_take_the_nearest() -> None:
+    decoded = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 10.0]])
+    outputs = np.array([[1.0, 0.0], [0.0, 1.0]], dtype=np.float32)
+    everywhere = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 10.0], [0.0, 0.0, 2.0], [1.0, 0.0, 10.0], [0.0, 0.0, 5.0]])
+    result = interpolated(decoded, outputs, everywhere)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result[:2], outputs)
+    np.testing.assert_allclose(result[2], [0.8, 0.2], rtol=1e-5)
+    assert result[3, 1] > 0.9  # a wire above the ground is near in x and y, not in z
+    np.testing.assert_allclose(result[4], [0.5, 0.5])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import shutil
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,9 @@ import numpy as np
 import pytest
 import rasterio
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rasterio._env import get_gdal_config
 from rasterio.transform import Affine
 from rasterio.warp import transform as warp
 
@@ -20,13 +22,13 @@ import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.decoding.scene_decoder import SceneDecoder
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.models.base import Cost
+from atomizer_io.io.raster_sources import LocalFrame, RasterInput, RasterSource
 from atomizer_io.prediction import rasters as module
 from atomizer_io.prediction.options import Decoding, Windows
 from atomizer_io.prediction.raster_checks import sensor_hint, warn_unlike
-from atomizer_io.prediction.raster_windows import ramp
+from atomizer_io.prediction.raster_windows import WindowAxis, ramp
 from atomizer_io.prediction.rasters import RasterScene, usual_window_m
-from chips import CORNER, NAMES, UTM, model_folder, read, regression_folder, scene, values, write
+from chips import CORNER, NAMES, UTM, model_folder, read, regression_folder, scene, values, without_crs, write
 from predicting import predict_raster
 
 
@@ -66,18 +68,6 @@ def test_blending_is_the_weighted_mean_of_the_windows(tmp_path: Path) -> None:
     np.testing.assert_allclose(probabilities(product).transpose(1, 2, 0), mean, atol=1e-3)
     ahead = np.sort(mean, axis=-1)[..., -1] - np.sort(mean, axis=-1)[..., -2] > 2e-3
     np.testing.assert_array_equal(read(product.path)[0][ahead], mean.argmax(axis=-1)[ahead])
-
-
-def test_the_order_of_windows_does_not_matter(tmp_path: Path) -> None:
-    class Backwards:
-        def run(self, function, tasks):
-            for task in reversed(list(tasks)):
-                yield task, function(task)
-
-    rasters = scene(tmp_path, 30, 20)
-    one = predict_raster(model_folder(), rasters, tmp_path / "a.tif")
-    two = predict_raster(model_folder(), rasters, tmp_path / "b.tif", engine=Backwards())
-    assert one.path.read_bytes() == two.path.read_bytes()
 
 
 @pytest.mark.parametrize("shape", [(1, 25), (25, 1), (1, 1), (13, 29), (12, 12)])
@@ -227,27 +217,6 @@ def test_cheaper_ways_to_decode(tmp_path: Path, decode: str) -> None:
     assert (read(product.path) < 3).all()
 
 
-@pytest.mark.parametrize("cost", [Cost(budget=20), Cost(atoms_per_latent=100), Cost(neighbors=3)])
-def test_cheaper_costs_are_the_same_twice(tmp_path: Path, cost: Cost) -> None:
-    rasters, decoding = scene(tmp_path, 24, 24), Decoding(cost=cost)
-    paths = [tmp_path / "a.tif", tmp_path / "b.tif"]
-    one, two = (predict_raster(model_folder(), rasters, path, decoding=decoding).path.read_bytes() for path in paths)
-    assert one == two
-
-
-def test_a_model_in_memory_and_another_after_it(tmp_path: Path) -> None:
-    rasters, model = scene(tmp_path, 14, 14), aio.AtomizerIO.from_pretrained(model_folder())
-    one = predict_raster(model, rasters, tmp_path / "map.tif", layers=["probabilities"])
-    before = probabilities(one)
-    stored = predict_raster(model_folder(), rasters, tmp_path / "b.tif", layers=["probabilities"])
-    np.testing.assert_array_equal(before, probabilities(stored))
-    with torch.no_grad():
-        for parameter in model.head.parameters():
-            parameter.mul_(-1)
-    two = predict_raster(model, rasters, tmp_path / "map.tif", layers=["probabilities"], overwrite=True)
-    assert np.abs(probabilities(two) - before).max() > 0.05, "the second model was used, not the first"
-
-
 def test_a_model_that_is_replaced_in_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(model_folder(), folder)
@@ -295,16 +264,6 @@ def test_channels_that_the_model_never_did_without(tmp_path: Path) -> None:
     predict_raster(model_folder(channels=seen), rasters, tmp_path / "b.tif")
 
 
-def test_the_usual_window(tmp_path: Path) -> None:
-    """Twice the side of a scene of 120 m, but not if that is more atoms than a window should have."""
-    path = write(tmp_path / "wide.tif", values(10, 60))
-    sizes = {}
-    for scale in (60.0, 6000.0):
-        plan = module.RasterScene.of(model_folder(rope_scale_m=scale), {"path": path, "sensor": "sentinel2"})
-        sizes[scale] = usual_window_m(aio.load_model(plan.model.folder), plan.sources)
-    assert sizes == {60.0: 240.0, 6000.0: 12000.0}
-
-
 def test_pixels_much_finer_than_in_training_make_smaller_windows_and_are_warned_about(tmp_path: Path) -> None:
     model, fine = aio.load_model(model_folder()), scene(tmp_path, 40, 40)
     source = RasterScene.of(model_folder(), fine).sources[0]
@@ -332,24 +291,126 @@ def test_what_cannot_be_predicted(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("a*")), "nothing is left of what cannot be done"
 
 
-def test_top_level_names() -> None:
-    assert aio.predict_raster is module.predict_raster
-    with pytest.raises(AttributeError):
-        aio.predict_weather  # noqa: B018
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert callable(aio.predict_points)
-        assert callable(aio.predict_at)
+lengths = st.integers(1, 300)
+sizes = st.integers(1, 80)
+shares = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9])
 
 
-def test_bands_can_be_left_out(tmp_path: Path) -> None:
-    array = values(12, 12)
-    masked = np.concatenate([array[:1], np.full_like(array[:1], 7), array[1:]])
-    whole = {"path": write(tmp_path / "whole.tif", array), "sensor": "sentinel2", "bands": NAMES}
-    names = [NAMES[0], "-", *NAMES[1:]]
-    rasters = {"path": write(tmp_path / "masked.tif", masked, names=None), "sensor": "sentinel2"}
-    one = predict_raster(model_folder(), whole, tmp_path / "a.tif")
-    two = predict_raster(model_folder(), {**rasters, "bands": names}, tmp_path / "b.tif")
-    assert np.array_equal(read(one.path), read(two.path))
-    with pytest.raises(DataError, match="all its bands are left out"):
-        predict_raster(model_folder(), {**rasters, "bands": ["-"] * len(names)}, tmp_path / "c.tif")
+@given(lengths, sizes, shares)
+def test_windows_reach_from_end_to_end_and_overlap(length: int, size: int, share: float) -> None:
+    begins = WindowAxis.over(length, size, share).starts
+    assert begins[0] == 0
+    assert list(begins) == sorted(set(begins))
+    if length <= size:
+        assert begins == (0,)
+        return
+    assert begins[-1] + size == length
+    common = size - np.diff(begins)
+    assert (common >= min(np.floor(share * size + 1e-6), size - 1)).all()
+
+
+@given(lengths, sizes, shares, st.data())
+def test_covering_finds_what_a_search_finds(length: int, size: int, share: float, data: st.DataObject) -> None:
+    axis = WindowAxis.over(length, size, share)
+    first = data.draw(st.integers(0, length - 1))
+    last = data.draw(st.integers(first + 1, length))
+    spans = zip(axis.starts, axis.ends, strict=True)
+    assert list(axis.covering((first, last))) == [i for i, (s, e) in enumerate(spans) if s < last and e > first]
+
+
+LAYOUTS = {
+    "pixel tiles": {"interleave": "pixel", "tiled": True, "blockxsize": 16, "blockysize": 16},
+    "band tiles": {"interleave": "band", "tiled": True, "blockxsize": 16, "blockysize": 16},
+    "pixel strips": {"interleave": "pixel", "blockysize": 1},
+    "band strips": {"interleave": "band", "blockysize": 3},
+}
+
+
+class Spy:
+    """What was requested of rasterio."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bands: list[list[int]] = []
+        self.cache: list[int] = []
+        self.masks = 0
+        read, mask = rasterio.io.DatasetReader.read, rasterio.io.DatasetReader.dataset_mask
+
+        def spied(source, indexes=None, **more):
+            self.bands.append(np.atleast_1d(indexes).tolist())
+            self.cache.append(get_gdal_config("GDAL_CACHEMAX"))
+            return read(source, indexes, **more)
+
+        def masked(source, **more):
+            self.masks += 1
+            return mask(source, **more)
+
+        monkeypatch.setattr(rasterio.io.DatasetReader, "read", spied)
+        monkeypatch.setattr(rasterio.io.DatasetReader, "dataset_mask", masked)
+
+
+def test_blocks_have_room_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a file whose bands are stored together is decoded again for each band and row."""
+    spy, before = Spy(monkeypatch), get_gdal_config("GDAL_CACHEMAX")
+    predict_raster(model_folder(), scene(tmp_path), tmp_path / "map.tif", windows=Windows())
+    assert spy.cache, "something was read"
+    assert all(32 << 20 <= size <= 256 << 20 for size in spy.cache), "bytes: enough, and bounded for many workers"
+    assert get_gdal_config("GDAL_CACHEMAX") == before
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_window_is_one_call_in_any_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    array = values(50, 60)
+    path = write(tmp_path / "a.tif", array, compress="deflate", **LAYOUTS[layout])
+    source = RasterSource.open(RasterInput.of({"path": path, "sensor": "sentinel2", "bands": "B02,-,B08"}))
+    spy = Spy(monkeypatch)
+    frame = LocalFrame.around(UTM, CORNER[0] + 300, CORNER[1] - 250)
+    atoms = source.atoms(frame, (-100.0, -100.0, 100.0, 100.0))
+    assert spy.bands == [[1, 3]] and spy.masks == 0
+    result = atoms.acquisitions[0].values.numpy().T.reshape(2, 20, 20)
+    np.testing.assert_array_equal(result, array[[0, 2], 15:35, 20:40])
+
+
+def test_a_number_that_float32_cannot_hold_is_absent(tmp_path: Path) -> None:
+    """As an infinite one is; the map has a prediction by the other bands of the pixel."""
+    array = values(12, 12).astype(np.float64)
+    array[1, 4, 5] = 1e300
+    array[:, 7, 7] = -1e300
+    raster = {"path": write(tmp_path / "a.tif", array), "sensor": "sentinel2"}
+    with pytest.warns(UserWarning, match=r"a\.tif: 1 value beyond ±3\.4e\+38") as noted:
+        product = predict_raster(model_folder(), raster, tmp_path / "map.tif", windows=Windows(60.0))
+    assert sum(warning.category is UserWarning for warning in noted) == 1, "once, not for each window"
+    array[np.abs(array) > 1e30] = np.inf
+    write(tmp_path / "a.tif", array)
+    second = predict_raster(model_folder(), raster, tmp_path / "inf.tif", windows=Windows(60.0))
+    with rasterio.open(product.path) as result, rasterio.open(second.path) as expected:
+        np.testing.assert_array_equal(result.read(), expected.read())
+        assert (result.read(1) == 255).sum() == 1
+
+
+def test_scale_and_offset_are_not_applied_but_mentioned(tmp_path: Path) -> None:
+    """Reflectance as fractions, with a model that was trained on ten thousandths."""
+    path = write(tmp_path / "a.tif", (values(12, 12) / 1e4).astype(np.float32))
+    raster = {"path": path, "sensor": "sentinel2"}
+    with pytest.warns(UserWarning, match="other units than the training data") as noted:
+        predict_raster(model_folder(), raster, tmp_path / "map.tif", windows=Windows())
+    assert "scale" not in str(noted[0].message)
+    with rasterio.open(path, "r+") as target:
+        target.scales, target.offsets = (1e-4,) * 3, (0.0,) * 3
+    source = RasterSource.open(RasterInput.of(raster))
+    assert str(source).endswith("10 m; its scale and offset are not applied")
+    atoms = source.atoms(LocalFrame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
+    assert float(atoms.acquisitions[0].values.max()) < 1, "as they are stored"
+    with pytest.warns(UserWarning, match=r"scale and offset in the file are not applied.*gdal_translate -unscale"):
+        predict_raster(model_folder(), raster, tmp_path / "again.tif", windows=Windows())
+
+
+def test_another_coordinate_system_or_choice_of_bands_is_another_plan(tmp_path: Path) -> None:
+    """What was computed before cannot be gone on with."""
+    first, bare = scene(tmp_path, 9, 9), without_crs(tmp_path / "bare.tif", values(9, 9))
+    plans = [
+        RasterScene.of(
+            model_folder(), [first, {"path": bare, "sensor": "sentinel2", "crs": crs, "bands": bands}]
+        ).plan()
+        for crs, bands in ((UTM, "B02,-,B08"), (UTM, "-,B03,B08"), ("EPSG:25831", "B02,-,B08"))
+    ]
+    assert plans[0] != plans[1] and plans[0] != plans[2]

@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from xml.etree.ElementTree import Element, fromstring
 
 import numpy as np
 import pytest
 import rasterio
 from rasterio.transform import Affine
 
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.figures.class_colours import class_colours
 from atomizer_io.figures.map_preview import LEAST, MARGIN
 from atomizer_io.models.storage import seal_at
 from atomizer_io.prediction.options import Decoding, Windows
-from atomizer_io.prediction.products import RasterProduct
+from atomizer_io.prediction.products import MapClasses, RasterProduct
+from atomizer_io.prediction.qgis_style import paletted, sizes
 from atomizer_io.prediction.raster_windows import MapGrid
 from chips import CORNER, UTM, model_folder, read, regression_folder, scene, values, write
 from predicting import predict_raster
@@ -180,3 +183,32 @@ def test_areas_of_pixels_in_degrees() -> None:
     np.testing.assert_allclose(place.row_hectares(), expected, rtol=0.01)
     assert MapGrid(UTM, (10, 0, 0, 0, -20, 0), 3, 3).row_hectares().tolist() == [0.02] * 3
     assert MapGrid(None, (10, 0, 0, 0, -20, 0), 3, 3).row_hectares().tolist() == [0.02] * 3
+
+
+def renderer(style: str) -> Element:
+    element = fromstring(style).find("pipe/rasterrenderer")
+    assert element is not None and element.get("band") == "1"
+    return element
+
+
+def test_classes_have_the_codes_names_and_colours_of_the_map() -> None:
+    names = ("forest", 'a "b" <c> & d\x07\n', "wässer")
+    legend = MapClasses.of(TaskSpec(num_outputs=3, class_names=names, class_codes=(7, -2, 300))).legend
+    style = renderer(paletted(legend))
+    assert style.get("type") == "paletted"
+    entries = style.findall("colorPalette/paletteEntry")
+    assert [(entry.get("value"), entry.get("label")) for entry in entries] == [
+        ("7", "forest"),
+        ("-2", 'a "b" <c> & d\ufffd\n'),
+        ("300", "wässer"),
+    ]
+    colours = ["#" + "".join(f"{round(255 * part):02x}" for part in colour) for _, colour in legend.values()]
+    assert [entry.get("color") for entry in entries] == colours
+
+
+@pytest.mark.parametrize("classes", [1, 2, 9])
+def test_sizes_of_sets_have_a_colour_each(classes: int) -> None:
+    entries = renderer(sizes(classes)).findall("colorPalette/paletteEntry")
+    assert [entry.get("value") for entry in entries] == [str(number) for number in range(1, classes + 1)]
+    assert len({entry.get("color") for entry in entries}) == classes
+    assert entries[0].get("label") == "1 class"

@@ -118,12 +118,3 @@ def test_a_patch_of_another_extent_is_warned_about(tmp_path: Path, extent_m: flo
     assert len(texts) == warns
     assert all(f"p0.tif covers 80 m; the model was trained on scenes of {extent_m:g} m" in text for text in texts)
     assert all("(likewise p1.tif)" in text for text in texts)
-
-
-def test_values_in_other_units_are_warned_about(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    for number in range(3):
-        write(tmp_path / f"in/p{number}.tif", (values(8, 8, number) / 1e4).astype(np.float32))
-    inputs = {f"p{i}": [{"path": tmp_path / f"in/p{i}.tif", "sensor": "sentinel2"}] for i in range(3)}
-    with pytest.warns(UserWarning, match="seems to be in other units than the training data"):
-        aio.predict_labels(classifier(), inputs, tmp_path / "a.csv")

@@ -15,7 +15,7 @@ import atomizer_io as aio
 from atomizer_io.data.sample import Sample
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.datasets.dataset import Dataset, Info, Skipped
-from atomizer_io.decoding.options import Decoding
+from atomizer_io.decoding.scene_decoder import Decoding
 from atomizer_io.models.base import Cost
 from atomizer_io.training import batches, data
 from atomizer_io.training.batches import Batch, Grouped

@@ -13,7 +13,7 @@ import torch
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.decoding.options import Decoding
+from atomizer_io.decoding.scene_decoder import Decoding
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.models.base import Cost
 from atomizer_io.training.augmentation import ChannelDropout

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 import atomizer_io as aio
 import data as fixtures
 from atomizer_io.cli import main
-from atomizer_io.decoding.options import Decoding
+from atomizer_io.decoding.scene_decoder import Decoding
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.models.base import Cost
 from atomizer_io.training import config

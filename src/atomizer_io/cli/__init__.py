@@ -33,6 +33,7 @@ COMMANDS = (
     "map",
     "predict",
     "train",
+    "view",
 )
 
 

@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from atomizer_io.decoding.options import Decoding
+    from atomizer_io.decoding.scene_decoder import Decoding
 
-NAMES = ("dense", "quadtree", "zone-probe", "sketch")  # as in decoding/options.py, which imports torch: --help must not
+NAMES = (
+    "dense",
+    "quadtree",
+    "zone-probe",
+    "sketch",
+)  # as in decoding/scene_decoder.py, which imports torch
 
 
 def add_model_and_data(parser: argparse.ArgumentParser, split: str) -> None:
@@ -57,7 +62,7 @@ def add_decoding(parser: Any) -> None:
 
 def decoding_of(args: argparse.Namespace) -> Decoding:
     """Return the decoding strategy and the cost that the options name."""
-    from atomizer_io.decoding.options import Decoding
+    from atomizer_io.decoding.scene_decoder import Decoding
     from atomizer_io.models.base import Cost
 
     return Decoding(args.decode, args.alpha, Cost(args.atoms_per_latent, args.budget, args.neighbors, args.max_points))

@@ -123,7 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--like", type=int, help="number of the raster whose grid the map has, from 0 (default: 0)")
     text = "pixel size of the map (default: that of the raster); with --points it selects a map as the output"
     add("--output-gsd", type=float, metavar="METRES", help=text)
-    text = "predict at the coordinates of a table instead of making a map: CSV (x,y or lon,lat) or GeoPackage"
+    text = "predict at given coordinates instead of making a map: CSV (x,y or lon,lat), or points of a vector file"
     add("--at", type=Path, metavar="FILE", help=text)
     text = f"further files beside the map: {','.join(LAYERS)}; beside classified points: {PREVIEW}"
     add("--layers", help=text)

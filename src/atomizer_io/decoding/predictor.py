@@ -29,6 +29,7 @@ from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.flops import InputSize, atoms_seen, decoder_flops, stages
 from atomizer_io.models.atomizer.geometry.neighbors import (
     Footprint,
+    LocatedQueries,
     SitesOfQueries,
     local_queries,
     near_latents,
@@ -36,7 +37,7 @@ from atomizer_io.models.atomizer.geometry.neighbors import (
 )
 from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.latents import Latents
-from atomizer_io.models.base import Cost, Model
+from atomizer_io.models.base import Cost, Model, in_units
 from atomizer_io.models.sites import Floats, colocated_sites
 
 NO_LATENTS = "this model has no latents, by which positions could be chosen: use dense decoding"
@@ -199,8 +200,7 @@ class ScenePredictor(Predictor):
         shape = where.shape if isinstance(where, Grid) else (len(self.positions_M2),)
         outputs = model.config.width if vectors else model.task_spec.num_outputs
         super().__init__(shape, outputs, model.task_spec.task == "segmentation" and not vectors)
-        self.model, self.latents = model, latents.only(index or 0)
-        self.read = model.embed if vectors else model.decode
+        self.model, self.latents, self.vectors = model, latents.only(index or 0), vectors
         self.atoms, self.geometry = self.latents.atoms[0], self.latents.geometries[0]
         self.neighbors = model.config.neighbors if neighbors is None else neighbors
         self.named = sites
@@ -249,15 +249,46 @@ class ScenePredictor(Predictor):
         """The sites (M, A) that each position sees, −1 for none, and the acquisition of each column; None: one each."""
         return seen_sites(self.local_M2, self.atoms, self.geometry, self.named, self.footprint_m)
 
+    def at(self, positions_M2: Tensor, footprint_m: Footprint | None) -> ScenePredictor:
+        """Return a predictor of the same latents at other positions (M, 2), each with this footprint."""
+        return ScenePredictor(self.model, self.latents, positions_M2, neighbors=self.neighbors, footprint_m=footprint_m)
+
     @torch.no_grad()
     def decode(self, indices: Tensor) -> Tensor:
-        """Return the decoder's outputs (n, C) at the positions of these indices (n,)."""
+        """Return the decoder's outputs (n, C), or features, at the positions of these indices (n,)."""
+        if self.vectors:
+            return self.embed(indices).float().cpu()
+        return probabilities(self.model.decode(self.latents, [self._located(indices)])[0], self.classes)
+
+    @torch.no_grad()
+    def embed(self, indices: Tensor) -> Tensor:
+        """Return the features (n, D) at the positions of these indices (n,) that the last layer reads."""
+        return self.model.embed(self.latents, [self._located(indices)])[0]
+
+    @torch.no_grad()
+    def from_features(self, features_nD: Tensor) -> Tensor:
+        """Return the outputs (n, C) that the last layer makes of features (n, D)."""
+        head = self.model.head
+        return probabilities(in_units(head.linear(features_nD), head.task_spec), self.classes)
+
+    def _located(self, indices: Tensor) -> LocatedQueries:
+        """Return the positions of these indices (n,) with the latents that they read and the sites that they see."""
         check_count("neighbors", self.neighbors)
         where = near_latents(self.local_M2[indices.numpy()], self.geometry, self.neighbors)
-        if self.model.config.observation_conditioning:
-            sites_MA, owners = self.seen
-            where = replace(where, sites_MA=sites_MA[indices], owners=owners)
-        return probabilities(self.read(self.latents, [where])[0], self.classes)
+        if not self.model.config.observation_conditioning:
+            return where
+        sites_MA, owners = self.seen
+        return replace(where, sites_MA=sites_MA[indices], owners=owners)
+
+    @property
+    def anchors_L2(self) -> Tensor:
+        """The positions (L, 2) of the latents, in the frame of the atoms."""
+        return self.geometry.anchors_L2 + torch.as_tensor(self.geometry.center_2)
+
+    @property
+    def read_Mk(self) -> Tensor:
+        """The numbers (M, k) of the latents that each position reads, the nearest first."""
+        return near_latents(self.local_M2, self.geometry, self.neighbors).latents_Mk
 
     def flops(self, decoded: int) -> float:
         """Return the FLOPs of the decoder and the head for so many positions."""

@@ -105,7 +105,7 @@ class Overlay:
         for source, start in zip(self.sources, self.starts(), strict=True):
             own = (numbers >= start) & (numbers < start + source.height * source.width)
             if own.any():
-                values[own] = source.values(numbers[own] - start)
+                values[own] = source.values(numbers[own] - start)[0]
         return values
 
     def pixel_sizes(self, numbers: NDArray[np.int64]) -> Floats:

@@ -245,16 +245,15 @@ class RasterSource:
         inside = (px >= box[0]) & (px < box[2]) & (py >= box[1]) & (py < box[3])
         return (rows * self.width + columns)[inside], np.stack([px[inside], py[inside]], axis=-1)
 
-    def values(self, numbers: Ints) -> NDArray[np.float32]:
-        """Return what the first band holds in pixels with these ``numbers`` (M,), NaN where nothing is known."""
+    def values(self, numbers: Ints, bands: Sequence[int] = (0,)) -> NDArray[np.float32]:
+        """Return what bands (B,) hold in pixels with these ``numbers`` (M,) as (B, M), NaN where nothing is known."""
         rows, columns = np.divmod(numbers, self.width)
         top, left, bottom, right = rows.min(), columns.min(), rows.max() + 1, columns.max() + 1
         raster = self._read(int(top), int(left), int(bottom), int(right))
-        band = raster.values[0].astype(np.float32)
-        known = raster.valid()
-        band = band if known is None else np.where(known[0], band, np.float32(np.nan))
-        result: NDArray[np.float32] = band[rows - top, columns - left]
-        return result
+        values, known = raster.values[list(bands)].astype(np.float32), raster.valid()
+        if known is not None:
+            values[~known[list(bands)]] = np.nan
+        return values[:, rows - top, columns - left]
 
     def _read(self, top: int, left: int, bottom: int, right: int) -> Raster:
         """Read some rows and columns, counted from the north and the west."""

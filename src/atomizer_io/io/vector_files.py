@@ -195,7 +195,8 @@ def chosen_layer(path: Path, layer: str | None) -> str:
         layer = layers[0] if layer is None and len(layers) == 1 else layer
         if layer not in layers:
             named = f"layer {layer!r} is not among its layers" if layer is not None else "name one of its layers"
-            raise DataError(path, f"{named} (layer=...): {listed(layers) or 'it has none with geometries'}")
+            named += " (layer=...), or export it to a file of its own"
+            raise DataError(path, f"{named}: {listed(layers) or 'it has none with geometries'}")
         rows = source.execute(kinds, [layer]).fetchall()
     finally:
         source.close()
@@ -361,3 +362,20 @@ def checked_crs(path: Path, text: Any) -> str | None:
     if GRID_FILE.search(wkt):
         raise DataError(path, "has a coordinate system that needs another file, a grid of shifts: reproject it")
     return f"EPSG:{code}" if code else wkt
+
+
+def write_points(path: Path, xy_N2: NDArray[np.float64], column: str, values: Sequence[str], crs: str | None) -> None:
+    """Write points with one column of texts as a new GeoPackage."""
+    import pyogrio.raw
+    import shapely
+
+    pyogrio.raw.write(
+        path,
+        shapely.to_wkb(shapely.points(xy_N2)),
+        [np.array(values, dtype=object)],
+        [column],
+        geometry_type="Point",
+        crs=crs,
+        driver="GPKG",
+        layer=path.stem,
+    )

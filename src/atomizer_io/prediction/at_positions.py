@@ -1,12 +1,14 @@
-"""Predictions at given coordinates, from rasters: the windows of a map, but only those with positions in them.
+"""Predictions at the coordinates of a table, from rasters: the windows of a map, but only those with positions in them.
 
 Shapes: M positions, C classes (or 1 regression target).
 """
 
 from __future__ import annotations
 
+import csv
 import functools
 import hashlib
+import io
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +25,17 @@ from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.crs import moved_if_possible, nearest_turn, turn_of
 from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import RasterInput
+from atomizer_io.io.vector_files import SUFFIXES as VECTORS
+from atomizer_io.io.vector_files import VectorFile
 from atomizer_io.models.base import Model
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
-from atomizer_io.prediction.position_table import PositionTable, cells_of, columns_of
 from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ramp
 from atomizer_io.prediction.rasters import RasterScene, observed, outputs_at, paths_of
-from atomizer_io.texts import csv_text
+from atomizer_io.texts import csv_text, read_text
+
+DEGREES = "EPSG:4326"
+COLUMNS = (("x", "y", None), ("lon", "lat", DEGREES), ("longitude", "latitude", DEGREES))  # None: of the raster
 
 Floats = NDArray[np.float64]
 
@@ -66,8 +72,8 @@ def predict_at(
     """Write the predictions at ``positions`` as a CSV file: their columns, the class, its code and all probabilities.
 
     ``positions`` is a CSV file with columns x and y (in the coordinate system of raster number ``like``) or lon and
-    lat, or a GeoPackage of points. At the centre of a pixel, the prediction is that of :func:`predict_raster`. Where
-    nothing was observed, and outside of raster number ``like``, there is none.
+    lat, or a vector file of points (GeoPackage, GeoJSON, Shapefile, …). At the centre of a pixel, the prediction is
+    that of :func:`predict_raster`. Where nothing was observed, and outside of raster number ``like``, there is none.
     """
     began, output = time.monotonic(), Path(output)
     if output.suffix.casefold() != ".csv":
@@ -179,3 +185,91 @@ def rows_of(table: PositionTable, outputs_MC: Floats, task_spec: TaskSpec) -> It
     empty = [""] * len(columns_of(task_spec))
     for row, outputs_C in zip(table.rows, outputs_MC, strict=True):
         yield (*row, *(cells_of(task_spec, outputs_C) if np.isfinite(outputs_C).all() else empty))
+
+
+@dataclass(frozen=True)
+class PositionTable:
+    """A table with a position in each row; where ``crs`` is None, coordinates are in that of the raster."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    xy_M2: Floats
+    crs: str | None
+
+    @classmethod
+    def read(cls, path: Path) -> PositionTable:
+        """Read a CSV file, or a vector file of points."""
+        if not path.is_file():
+            raise DataError(path, "no such file")
+        vector = VECTORS.get(path.suffix.casefold(), "CSV") != "CSV"
+        table = _read_vector(path) if vector else _read_csv(path)
+        if not table.rows:
+            raise DataError(path, "has no rows")
+        bad = np.flatnonzero(~np.isfinite(table.xy_M2).all(axis=1))
+        if len(bad):
+            raise DataError(path, f"row {bad[0] + 1} has no coordinates: {table.rows[bad[0]]}")
+        bad = np.flatnonzero(np.abs(table.xy_M2[:, 1]) > 90) if table.crs == DEGREES else bad
+        if len(bad):
+            raise DataError(
+                path,
+                f"row {bad[0] + 1} has latitude {table.xy_M2[bad[0], 1]:g}: latitudes are degrees from -90 to 90; are "
+                "longitude and latitude swapped, or are these metres (columns x and y)?",
+            )
+        return table
+
+
+def _read_csv(path: Path) -> PositionTable:
+    try:
+        lines = list(csv.reader(io.StringIO(read_text(path, "utf-8-sig"))))
+    except (UnicodeDecodeError, csv.Error, OSError) as error:
+        raise DataError(path, f"is not a CSV file: {error}") from error
+    header = tuple(name.strip() for name in lines[0]) if lines else ()
+    folded = [name.casefold() for name in header]
+    rows = tuple(tuple(line) for line in lines[1:] if line)
+    named = [(first, second, crs) for first, second, crs in COLUMNS if first in folded and second in folded]
+    if not named:
+        raise DataError(path, f"needs columns x and y, or lon and lat; it has {', '.join(header) or 'none'}")
+    first, second, crs = named[0]
+    at, positions = (folded.index(first), folded.index(second)), []
+    for number, row in enumerate(rows, 1):
+        try:
+            positions.append([float(row[column]) for column in at])
+        except (ValueError, IndexError) as error:
+            raise DataError(path, f"row {number} has no coordinates: {row}") from error
+    return PositionTable(header, rows, np.array(positions, np.float64).reshape(-1, 2), crs)
+
+
+def _read_vector(path: Path) -> PositionTable:
+    """Read a vector file of points: the number and the columns of each, and x and y as they are stored."""
+    import shapely
+
+    file = VectorFile.open(path)
+    columns, points = {name: list[Any]() for name in ("fid", *file.fields)}, list[Any]()
+    for batch in file.batches(file.fields):
+        points += batch.geometry.tolist()
+        for name, column in columns.items():
+            column += batch.columns[name].to_pylist() if name in file.fields else batch.ids.tolist()
+    kind = shapely.get_type_id(np.array(points, dtype=object))  # 0: a point, -1: nothing
+    if (bad := np.flatnonzero(kind)).size:
+        what = "no geometry" if kind[bad[0]] < 0 else "a geometry that is not a point"
+        raise DataError(path, f"row {bad[0] + 1} has {what}")
+    xy_M2 = np.stack([shapely.get_x(points), shapely.get_y(points)], axis=1)
+    if not {"x", "y"} & columns.keys():
+        columns |= {"x": xy_M2[:, 0].tolist(), "y": xy_M2[:, 1].tolist()}
+    return PositionTable(tuple(columns), tuple(zip(*columns.values(), strict=True)), xy_M2, file.crs)
+
+
+def columns_of(task_spec: TaskSpec) -> list[str]:
+    """Return the names of the columns with predictions."""
+    if task_spec.regression:
+        return ["predicted_value"]
+    return ["predicted_class", "predicted_code", *(f"p_{name}" for name in task_spec.names)]
+
+
+def cells_of(task_spec: TaskSpec, outputs_C: NDArray[Any]) -> list[str]:
+    """Return the cells of one prediction: its class, code and probabilities (made to sum to one), or its value."""
+    if task_spec.regression:
+        return [f"{outputs_C[0]:.7g}"]
+    shares_C = outputs_C / max(outputs_C.sum(), 1e-9)
+    first = int(shares_C.argmax())
+    return [task_spec.names[first], str(task_spec.codes[first]), *(f"{share:.4f}" for share in shares_C)]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from atomizer_io.decoding.options import Decoding
+from atomizer_io.decoding.scene_decoder import Decoding
 from atomizer_io.errors import ConfigError
 from atomizer_io.prediction.engines import Execution
 

@@ -22,9 +22,9 @@ from atomizer_io.io.raster_folders import SUFFIX
 from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import RasterSource, open_rasters
 from atomizer_io.models.base import Cost, Model
+from atomizer_io.prediction.at_positions import cells_of, columns_of
 from atomizer_io.prediction.bulk import read_list
 from atomizer_io.prediction.options import Execution
-from atomizer_io.prediction.position_table import cells_of, columns_of
 from atomizer_io.prediction.raster_checks import DECLARE, check_channels, warn_lacking
 from atomizer_io.prediction.rasters import MOST_ATOMS, map_grid_of
 from atomizer_io.progress import watched

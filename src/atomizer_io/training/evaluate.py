@@ -18,8 +18,7 @@ from atomizer_io.data.misfits import images_of, misfits, sentences
 from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset, Info, read_items
 from atomizer_io.datasets.summary import Summary
-from atomizer_io.decoding.options import Decoding
-from atomizer_io.decoding.scene_decoder import BatchDecoder
+from atomizer_io.decoding.scene_decoder import BatchDecoder, Decoding
 from atomizer_io.errors import AtomizerError, UnknownChannelError, listed
 from atomizer_io.machine import machine
 from atomizer_io.models.base import Model

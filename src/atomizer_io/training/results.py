@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.decoding.options import Decoding
+from atomizer_io.decoding.scene_decoder import Decoding
 from atomizer_io.errors import AtomizerError, DataError
 from atomizer_io.models.base import Cost
 from atomizer_io.models.registry import load_model

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 import atomizer_io as aio
 from atomizer_io.data.channels import Channel
@@ -70,13 +69,6 @@ def test_several_dates(name: str, settings: dict[str, Any], task: str) -> None:
         assert model([sum(dates)], where)[0].isfinite().all()
 
 
-def test_a_missing_date_is_an_image_of_zeros() -> None:
-    dates = [raster(seed, size=(8, 8), day=day) for seed, day in ((1, 10), (2, 100))]
-    prepare = aio.create_model("resnet_small", channels=dates[0].channels, temporal="linear", num_dates=3).preparer()
-    values = prepare(sum(dates), None).values_TCHW
-    assert values.shape == (3, 3, 8, 8) and (values[2] == 0).all() and (values[:2] != 0).any(dim=(1, 2, 3)).all()
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_a_numbered_date_keeps_its_place(name: str) -> None:
     months = {step: numbered(raster(step, size=(8, 8), day=30 * step), step) for step in (1, 7, 10)}
@@ -132,15 +124,6 @@ def test_any_size_is_predicted_and_trained(name: str, shape: tuple[int, int]) ->
     assert result.shape == (shape[0] * shape[1], 2) and result.isfinite().all()
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_other_pixel_sizes_are_put_on_the_finest(name: str) -> None:
-    fine, coarse = raster(5, size=(16, 16)), raster(6, names=("B11",), size=(8, 8), gsd=20.0)
-    model = aio.create_model(name, channels=(fine + coarse).channels).eval()
-    image = model.preparer()(fine + coarse, None)
-    assert image.values_TCHW.shape == (1, 4, 16, 16)
-    assert aio.create_model(name, channels=fine.channels, gsd_m=20.0).preparer()(fine, None).values_TCHW.shape[-1] == 8
-
-
 # --- pixels as patches ---
 
 
@@ -176,38 +159,6 @@ def test_removed_pixels_are_no_tokens_and_others_keep_their_place() -> None:
         torch.testing.assert_close(model([sparse.atoms]), expected)
 
 
-def test_sites_that_are_gone_are_as_good_as_unobserved() -> None:
-    model, sample = digit_model().eval(), digits(1)[0]
-    (whole,) = sample.atoms
-    inner = (whole.positions.abs() < 2).all(dim=1)
-    gone = aio.AtomSet((whole.with_sites(inner),))
-    hidden = aio.AtomSet((replace(whole, valid=inner[:, None]),))
-    with torch.no_grad():
-        torch.testing.assert_close(model([gone]), model([hidden]))
-
-
-def test_scenes_of_a_batch_may_keep_different_numbers_of_pixels() -> None:
-    model = digit_model().eval()
-    scenes = [sparsify(s, share, torch.Generator()).atoms for s, share in zip(digits(3), (0, 0.4, 0.9), strict=True)]
-    with torch.no_grad():
-        alone = torch.cat([model([scene]) for scene in scenes])
-        torch.testing.assert_close(model(scenes), alone)
-        torch.testing.assert_close(model(scenes[:1] * 2), alone[[0, 0]])
-
-
-def test_digits_are_learned() -> None:
-    model, samples = digit_model(dropout=0.0, attention_dropout=0.0).train(), digits(8)
-    inputs = [model.preparer()(sample.atoms, None) for sample in samples]
-    target = torch.stack([sample.target for sample in samples])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(60):
-        loss = F.cross_entropy(torch.stack(model.predict(inputs)), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert float(loss.detach()) < 0.2
-
-
 # --- FLOPs ---
 
 
@@ -227,32 +178,9 @@ def convolutions(network: nn.Module, *arguments: torch.Tensor) -> float:
     return total
 
 
-def test_flops_of_a_resnet_are_those_of_its_convolutions() -> None:
-    atoms = raster(7, size=(40, 24))
-    model = aio.create_model("resnet_small", channels=atoms.channels).eval()
-    image = model.preparer()(atoms, None)
-    assert model.flops([image, image]) == 2 * convolutions(model.network(), image.values_TCHW[None])
-
-
-@pytest.mark.parametrize("share", [0.0, 0.8])
-def test_flops_of_a_transformer_by_hand(share: float) -> None:
-    model = digit_model().eval()
-    scene = sparsify(digits(1)[0], share, torch.Generator()).atoms
-    image = model.preparer()(scene, None)
-    width, tokens = 32, 1 + len(image.kept_K)
-    block = tokens * (4 * width**2 + 2 * width * 4 * width) + 2 * tokens**2 * width
-    assert model.flops([image]) == 2 * (64 * width + 2 * block + width * 3)
-
-
 @pytest.mark.parametrize(("name", "expected"), [("resnet50", 158.0), ("vit_small", 175.0)])
 def test_flops_on_the_input_of_sen1floods11(name: str, expected: float) -> None:
     with torch.device("meta"):
         model = aio.create_model(name, channels=channels(15))
         image = Image(torch.empty(1, 15, 512, 512))
     assert model.flops([image]) / 1e9 == pytest.approx(expected, rel=0.01)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_channels_must_be_known(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} has one input per channel: create it with channels="):
-        aio.create_model(name).preparer()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from atomizer_io.errors import ConfigError
-from atomizer_lab.baselines.ltae import LTAE, LinearOverDates, day_code
+from atomizer_lab.baselines.ltae import LTAE, LinearOverDates
 
 
 def looped(module: LTAE, x_TD: torch.Tensor, days: list[float] | None) -> torch.Tensor:
@@ -66,17 +66,6 @@ def test_the_order_of_dates_counts_only_with_days() -> None:
     assert not torch.allclose(dated(x, days), dated(x[:, turned], days))
     with pytest.raises(ConfigError, match="day of the year of each date, but was given none"):
         dated(x)
-
-
-def test_an_unknown_day_has_no_code() -> None:
-    code = day_code(torch.tensor([[torch.nan, 5.0]]), 4)
-    assert (code[0, 0] == 0).all() and (code[0, 1] != 0).all()
-
-
-def test_heads_share_the_features() -> None:
-    with pytest.raises(ConfigError, match="20 features cannot be split among 16 heads"):
-        LTAE(20)
-    assert sum(p.numel() for p in LTAE(384).parameters()) == 322_688
 
 
 def test_a_linear_map_begins_as_the_mean() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ import torch
 import atomizer_io as aio
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import queries_at
-from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
-from atomizer_io.errors import AtomsError, UnknownChannelError
+from atomizer_io.data.sensors import SENTINEL1
+from atomizer_io.errors import UnknownChannelError
 from atomizer_io.models.base import Model
 from scenes import raster
 
@@ -54,22 +53,6 @@ def test_a_date_matters_unless_dates_are_not_to_be_used(name: str) -> None:
 
     assert not torch.allclose(*outputs(dates=True), atol=1e-5)
     assert torch.equal(*outputs(dates=False))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_order_of_images_without_a_date_matters(name: str) -> None:
-    def pair(first: int, second: int) -> aio.AtomSet:
-        images = (raster(first, size=(8, 8), day=None), raster(second, size=(8, 8), day=None))
-        parts = [replace(*image.acquisitions, timestep=step) for step, image in enumerate(images)]
-        return aio.AtomSet(tuple(parts))
-
-    model = grown(made(name, pair(0, 1), dates=False))
-    with torch.no_grad():
-        outputs = [
-            model([pair_of_dates], [aio.Grid(8, 8, gsd_m=10.0).positions()])[0]
-            for pair_of_dates in (pair(0, 1), pair(1, 0))
-        ]
-    assert not torch.allclose(*outputs, atol=1e-5)
 
 
 # --- what is absent, new, coarse ---
@@ -121,15 +104,6 @@ def test_new_channels_are_read_by_their_wavelength_and_others_refused(name: str)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_refused(name: str) -> None:
-    scene = raster(0, size=(8, 8))
-    model = made(name, scene, task="classification")
-    nothing = aio.AtomSet.from_raster(np.full((3, 8, 8), np.nan), scene.channels, 10.0)
-    with pytest.raises(AtomsError, match="nothing was observed"):
-        model([nothing])
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_sensors_of_several_pixel_sizes_in_one_batch(name: str) -> None:
     fine, coarse = raster(0, size=(12, 10)), raster(1, SENTINEL1, ("VV",), size=(6, 5), gsd=20.0)
     scenes = [fine + coarse, coarse, fine + coarse, fine]
@@ -141,14 +115,3 @@ def test_sensors_of_several_pixel_sizes_in_one_batch(name: str) -> None:
         assert one.shape == (120, 2)
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(together[0], together[2], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_half_precision_and_a_scene_of_one_pixel(name: str, tmp_path: Path) -> None:
-    channels = SENTINEL2.pick("B02")
-    atoms = aio.AtomSet.from_raster(torch.zeros(1, 1, 1), channels, 10.0)
-    model: Model = aio.create_model(name, **TINY[name], channels=channels).train()
-    model([atoms], [torch.zeros(1, 2)])[0].sum().backward()
-    model.eval().to(torch.bfloat16).save_pretrained(tmp_path)
-    (output,) = aio.load_model(tmp_path)([atoms], [torch.zeros(1, 2)])
-    assert output.dtype == torch.bfloat16 and output.isfinite().all()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +12,18 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import gelu, one_hot
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import atomizer_io as aio
-from atomizer_io.data.sample import Queries, queries_at
+from atomizer_io.data.sample import queries_at
 from atomizer_io.data.sensors import LIDAR, SENTINEL1, SENTINEL2
-from atomizer_io.errors import AtomsError, ConfigError, QueryError, UnknownChannelError
+from atomizer_io.errors import UnknownChannelError
 from atomizer_io.models.atomizer.encodings import fourier
 from atomizer_io.models.atomizer.ops import memory
 from atomizer_io.models.atomizer.tokens import value_features
 from atomizer_io.models.base import Cost
 from atomizer_lab.baselines.perceiver import PerceiverIO
 from atomizer_lab.baselines.perceiver_scene import PerceiverInput
-from atomizer_lab.baselines.streaming import streamed_attention
 from scenes import points, queries, raster
 
 TINY = {"latents": 5, "width": 12, "depth": 2, "heads": 3, "head_dim": 4, "position_scale_m": 60.0}
@@ -52,42 +48,6 @@ def predicted(model: PerceiverIO, atoms: aio.AtomSet, where: Tensor, sites: Any 
     with torch.no_grad():
         (outputs,) = model.predict([model.preparer()(atoms, queries_at(where, sites), Cost(**cost))])
     return outputs
-
-
-# --- the attention that runs on from block to block ---
-
-
-def test_streamed_attention_is_plain_attention() -> None:
-    generator = torch.Generator().manual_seed(0)
-    query = torch.randn(2, 5, 4, generator=generator, dtype=torch.float64, requires_grad=True)
-    context = 3 * torch.randn(11, 6, generator=generator, dtype=torch.float64)
-    weight = torch.randn(6, 16, generator=generator, dtype=torch.float64, requires_grad=True)
-
-    def keys_and_values(block: slice, weight: Tensor) -> tuple[Tensor, Tensor]:
-        key, value = (context[block] @ weight).unflatten(1, (2, 2, 4)).permute(1, 2, 0, 3)
-        return key, value
-
-    def streamed(query: Tensor, weight: Tensor) -> Tensor:
-        return streamed_attention(
-            query, [slice(0, 4), slice(4, 4), slice(4, 10), slice(10, 11)], keys_and_values, weight
-        )
-
-    key, value = keys_and_values(slice(None), weight)
-    plain = (query @ key.mT / 2).softmax(dim=-1) @ value
-    torch.testing.assert_close(streamed(query, weight), plain, rtol=1e-12, atol=1e-12)
-    expected = torch.autograd.grad(plain.square().sum(), (query, weight))
-    result = torch.autograd.grad(streamed(query, weight).square().sum(), (query, weight))
-    torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-10)
-
-
-def test_streamed_attention_bears_any_logits() -> None:
-    keys = torch.tensor([[[0.0], [900.0], [-900.0], [901.0]]])
-
-    def keys_and_values(block: int) -> tuple[Tensor, Tensor]:
-        return keys[:, block : block + 1], torch.full((1, 1, 1), float(block))
-
-    result = streamed_attention(torch.ones(1, 1, 1), range(4), keys_and_values)
-    assert float(result) == pytest.approx((1 + 3 * math.e) / (1 + math.e))
 
 
 # --- against the same network, written out ---
@@ -224,40 +184,6 @@ def test_the_layers_are_those_of_transformers() -> None:
     torch.testing.assert_close(predicted(model, atoms, where), expected, rtol=1e-5, atol=1e-5)
 
 
-# --- memory ---
-
-
-class Largest(TorchDispatchMode):
-    """Notes the largest tensor that is made."""
-
-    size = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-        made = function(*arguments, **(named or {}))
-        for value in made if isinstance(made, (tuple, list)) else (made,):
-            if isinstance(value, Tensor):
-                self.size = max(self.size, value.untyped_storage().nbytes())
-        return made
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_no_tensor_grows_with_atoms_and_latents(training: bool) -> None:
-    """Of 90 000 atoms × 64 latents × 4 heads nothing larger than a block is ever there."""
-    model = aio.create_model("perceiver_io_small", extent_m=1500.0)
-    small, large = (raster(0, size=(side, side)) for side in (50, 173))
-    sizes = []
-    for atoms in (small, large):
-        inputs = [model.preparer()(atoms, queries_at(queries(0, 20)))]
-        with Largest() as largest, torch.set_grad_enabled(training):
-            (outputs,) = model.predict(inputs)
-            if training:
-                outputs.square().mean().backward()
-        sizes.append(largest.size)
-    assert small.num_atoms == 7500 and large.num_atoms == 89787
-    assert max(sizes) < 2 * memory.CPU_BLOCK_BYTES < 89787 * 64 * 4 * 4
-    assert sizes[1] < 1.5 * sizes[0]
-
-
 # --- points ---
 
 
@@ -282,23 +208,6 @@ def test_a_wire_and_the_ground_below_get_different_outputs(max_points: int | Non
     assert torch.equal(wire, ground)
 
 
-def test_points_are_named_when_the_model_is_called() -> None:
-    atoms, where, sites = wire_above_ground()
-    model = made(channels=LIDAR.pick("elevation"))
-    (result,) = model([atoms], [where], sites=[sites])
-    assert torch.equal(result, predicted(model, atoms, where, sites))
-    with pytest.raises(QueryError, match="sites are given for 2 samples, but there are 1"):
-        model([atoms], [where], sites=[sites, sites])
-
-
-def test_only_points_are_looked_at_and_only_near_ones() -> None:
-    model, atoms = made(point_tokens=True), mixed()
-    cloud = atoms.acquisitions[3].positions
-    scene = model.preparer()(atoms, queries_at(torch.stack([cloud[4] + 0.01, cloud[4] + 0.5, cloud[7]])))
-    assert scene.sites_MA is not None
-    assert scene.sites_MA.tolist() == [[-1, -1, -1, 4], [-1, -1, -1, -1], [-1, -1, -1, 7]]
-
-
 def test_a_limit_on_points_leaves_pixels_and_draws_anew_in_training() -> None:
     model, atoms = made(point_tokens=True, max_points=15), mixed()
     prepare = model.preparer()
@@ -319,36 +228,6 @@ def test_a_limit_on_points_leaves_pixels_and_draws_anew_in_training() -> None:
     assert model.training_cost() == Cost(max_points=15)
     model.keep_cost(Cost(max_points=9, budget=50))
     assert model.training_cost() == Cost(max_points=9, budget=50) and model.settings()["max_points"] == 9
-
-
-def test_a_budget_of_atoms_is_a_draw_of_valid_ones() -> None:
-    model, atoms = made(), mixed()
-    scene = model.preparer()(atoms, queries_at(queries(0, 3)), Cost(budget=100), torch.Generator().manual_seed(0))
-    assert scene.num_atoms == 100
-    for acquisition, numbers in zip(atoms, scene.used, strict=True):
-        assert numbers is not None and bool(acquisition.valid_mask().flatten()[numbers].all())
-        assert bool((numbers.diff() > 0).all())
-    kept = []
-    for acquisition, numbers in zip(atoms, scene.used, strict=True):
-        mask = torch.zeros(acquisition.values.numel(), dtype=torch.bool)
-        mask[numbers] = True
-        kept.append(dataclasses.replace(acquisition, valid=mask.reshape(acquisition.values.shape)))
-    with torch.no_grad():
-        (result,) = model.predict([scene])
-        whole = dataclasses.replace(scene, atoms=aio.AtomSet(tuple(kept)), used=(None,) * 4)
-        torch.testing.assert_close(result, model.predict([whole])[0], rtol=1e-9, atol=1e-9)
-
-
-def test_costs_that_do_not_apply_are_refused() -> None:
-    model = made()
-    for cost in (Cost(atoms_per_latent=10, budget=5), Cost(neighbors=3)):
-        words = (
-            "perceiver_io_small has no (atoms_per_latent|neighbors): of the cost, budget and max_points can be chosen"
-        )
-        with pytest.raises(ConfigError, match=words):
-            model.check_cost(cost)
-        with pytest.raises(ConfigError, match=words):
-            model.keep_cost(cost)
 
 
 # --- queries and scenes ---
@@ -380,12 +259,6 @@ def test_a_missing_channel_is_absent_and_a_new_one_goes_by_its_wavelength() -> N
     stranger = aio.Channel("radar", "X9", mean=0.0, std=1.0)
     with pytest.raises(UnknownChannelError, match="neither a wavelength"):
         predicted(model, aio.AtomSet.from_raster(np.ones((1, 3, 3)), [stranger], 10.0), where)
-
-
-def test_dates_are_distinguished() -> None:
-    model, where = made(), queries(0, 5)
-    first, second = (predicted(model, raster(0, day=20) + raster(1, day=day), where) for day in (150, 250))
-    assert not torch.allclose(first, second, atol=1e-3)
 
 
 @pytest.mark.parametrize("task", ["segmentation", "classification"])
@@ -424,33 +297,6 @@ def test_half_precision_and_no_queries() -> None:
     loss.backward()
     assert float((mixed_precision.detach().double() - expected).abs().mean()) < 0.1 * float(expected.abs().mean())
     assert model([atoms], [torch.zeros(0, 2)])[0].shape == (0, 3)
-
-
-def test_the_preparer_travels_to_workers() -> None:
-    prepare = pickle.loads(pickle.dumps(made(max_points=5).preparer()))
-    assert prepare(points(0, 20), Queries(torch.zeros(1, 2), torch.ones(1, dtype=torch.bool))).num_atoms == 5
-
-
-@pytest.mark.parametrize(
-    ("where", "sites", "words"),
-    [
-        (torch.zeros(2, 3), {}, "expected \\(queries, 2\\)"),
-        (torch.tensor([[0.0, 0.0], [torch.nan, 0.0]]), {}, "query 1 is at"),
-        (torch.tensor([[1e6, 0.0]], dtype=torch.float64), {}, "the scene is .* m wide around"),
-        (torch.zeros(1, 2), {7: torch.zeros(1)}, "acquisition 7, but the scene has 4"),
-        (torch.zeros(1, 2), {3: torch.zeros(2)}, "expected one per query"),
-        (torch.zeros(1, 2), {3: torch.tensor([40])}, "site 40 of acquisition 3 does not exist: it has 40"),
-    ],
-)
-def test_bad_queries_are_named(where: Tensor, sites: dict[int, Tensor], words: str) -> None:
-    with pytest.raises(QueryError, match=words):
-        predicted(made(point_tokens=True), mixed(), where, sites)
-
-
-def test_a_scene_without_atoms_is_named() -> None:
-    nothing = aio.AtomSet.from_raster(np.full((1, 2, 2), np.nan), SENTINEL2.pick("B02"), 10.0)
-    with pytest.raises(AtomsError, match="no valid atom"):
-        predicted(made(), nothing, queries(0, 1))
 
 
 # --- windows ---
@@ -499,61 +345,3 @@ def test_every_pixel_is_in_the_window_that_decodes_it(size: tuple[int, int]) -> 
         assert bool((own.positions.amax(dim=0) - own.positions.amin(dim=0) <= 80.0).all()), "nine pixels at most"
         apart_MP = torch.cdist(part.queries_M2 + part.center_2, own.positions)
         assert float(apart_MP.amin(dim=1).max()) < 1e-6
-
-
-def test_what_lies_in_other_windows_changes_nothing() -> None:
-    model, atoms = made(**WINDOWS), raster(0, size=(24, 24))
-    (own,) = atoms
-    east = own.positions[:, 0] > 45
-    changed = aio.AtomSet((dataclasses.replace(own, values=own.values + 3.0 * east[:, None]),))
-    where = torch.tensor([[-100.0, 20.0], [100.0, 20.0]], dtype=torch.float64)
-    before, after = predicted(model, atoms, where), predicted(model, changed, where)
-    assert torch.equal(before[0], after[0]) and not torch.allclose(before[1], after[1])
-
-
-def test_where_a_window_shows_nothing_the_nearest_one_decodes_whatever_the_other_queries() -> None:
-    model, atoms = made(**WINDOWS), raster(0, size=(24, 24))
-    (own,) = atoms
-    middle = (own.positions.abs() < 45).all(dim=1)  # a cloud over the window in the middle, and a bit more
-    cloudy = aio.AtomSet((dataclasses.replace(own, valid=own.valid_mask() & ~middle[:, None]),))
-    where = aio.Grid(24, 24, gsd_m=10.0).positions()
-    result, hidden = predicted(model, cloudy, where), (where.abs() < 39).all(dim=1)
-    assert bool(result.isfinite().all()) and int(hidden.sum()) == 64
-    torch.testing.assert_close(predicted(model, cloudy, where[hidden]), result[hidden])
-    whole = made(**{**WINDOWS, "window_px": None, "position_scale_m": 40.0})
-    assert not torch.allclose(predicted(whole, cloudy, where[hidden]), result[hidden]), "not the whole scene"
-
-
-def test_coarse_pixels_do_not_make_a_window_wider() -> None:
-    fine, coarse = raster(0, size=(8, 8)), raster(1, SENTINEL1, ("VV", "VH"), (2, 2), 60.0)
-    scene = made(**WINDOWS).preparer()(fine + coarse, queries_at(queries(0, 5)))
-    assert isinstance(scene, PerceiverInput)
-
-
-def test_points_are_read_whole_with_the_sites_that_queries_name() -> None:
-    atoms, where, sites = wire_above_ground()
-    far = aio.AtomSet.from_points(np.array([[400.0, 400.0, 3.0]]))  # the scene is wider than a window
-    model = made(channels=LIDAR.pick("elevation"), point_tokens=True, **WINDOWS)
-    wire, ground = predicted(model, atoms + far, where, sites)
-    assert not torch.allclose(wire, ground, atol=1e-3)
-
-
-def test_wrong_queries_of_a_large_scene_are_named() -> None:
-    prepare, atoms = made(**WINDOWS).preparer(), raster(0, size=(24, 24))
-    where = torch.zeros(4, 2, dtype=torch.float64)
-    where[3] = 1e6
-    with pytest.raises(QueryError, match=r"query 3 is at .* the scene is 240 m wide"):
-        prepare(atoms, queries_at(where))
-    (result,) = made(**WINDOWS).predict([prepare(atoms, queries_at(where[:0]))])
-    assert result.shape == (0, 3)
-
-
-def test_flops_of_windows_are_those_that_are_computed() -> None:
-    atoms, where = raster(0, size=(16, 16)), aio.Grid(16, 16, gsd_m=10.0).positions()
-    model = made(**WINDOWS).float()
-    scene = model.preparer()(atoms, queries_at(where))
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        (outputs,) = model.predict([scene])
-    assert model.flops([scene]) == pytest.approx(counter.get_total_flops(), rel=0.02)
-    outputs.square().mean().backward()
-    assert all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)

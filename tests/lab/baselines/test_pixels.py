@@ -56,17 +56,6 @@ def test_an_absent_channel_counts_as_its_mean() -> None:
     assert torch.allclose(without, meant, atol=1e-5)
 
 
-def test_a_coarser_sensor_is_seen_where_it_lies() -> None:
-    held_out = sample(1)
-    coarse = aio.AtomSet.from_raster(np.arange(36.0).reshape(1, 6, 6), SENTINEL2.pick("B12"), 20.0)
-    both = held_out.atoms + coarse
-    plain = tuple(replace(channel, mean=0.0, std=1.0) for channel in both.channels)
-    seen = PixelRegression(TaskSpec(channels=plain)).preparer()(both, held_out.queries)
-    assert torch.equal(
-        seen[:, 2].reshape(12, 12), torch.arange(36.0).reshape(6, 6).repeat_interleave(2, 0).repeat_interleave(2, 1)
-    )
-
-
 def test_a_channel_it_was_not_made_for_is_refused() -> None:
     held_out = sample(1)
     with pytest.raises(UnknownChannelError, match="sentinel2 B11"):

@@ -11,11 +11,8 @@ from torch.nn import functional as F
 
 import atomizer_io as aio
 from atomizer_io.data.channels import Channel
-from atomizer_io.data.sample import queries_at
-from atomizer_io.data.sensors import SENTINEL1
-from atomizer_io.errors import ConfigError
 from atomizer_lab.baselines.modalities import Spectrum
-from atomizer_lab.baselines.ramen_network import RamenNetwork, Reading, ScaleGatedExperts, metric_positions
+from atomizer_lab.baselines.ramen_network import RamenNetwork, Reading, ScaleGatedExperts
 from scenes import raster
 
 TINY = {"width": 32, "depth": 4, "heads": 2, "decoder_width": 8}
@@ -94,15 +91,6 @@ def test_several_dates_go_through_the_linear_layer_and_the_attention() -> None:
     torch.testing.assert_close(result[0], expected[0].flatten(1).T, rtol=1e-5, atol=1e-5)
 
 
-def test_positions_are_metric() -> None:
-    result = metric_positions((2, 3), 40.0, 16)
-    for row in range(2):
-        for column in range(3):
-            expected = torch.cat([code(40.0 * row, 8), code(40.0 * column, 8)]).float()
-            torch.testing.assert_close(result[3 * row + column], expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(metric_positions((1, 2), 80.0, 16)[1], result[2])  # the same place
-
-
 def test_a_coarse_raster_lies_where_the_fine_one_does() -> None:
     """A slope of the ground, seen by two sensors whose pixels do not line up, is the same for both."""
     channels = [Channel("fine", "a", 0.5, mean=0.0, std=1.0), Channel("coarse", "b", 0.6, mean=0.0, std=1.0)]
@@ -119,42 +107,6 @@ def test_a_coarse_raster_lies_where_the_fine_one_does() -> None:
     inner = (..., slice(1, 5), slice(1, 5))  # at the rim a border counts on
     assert fine.shape == coarse.shape and [reading.scale for reading in prepared.fixed] == pytest.approx([0.25, 0.75])
     torch.testing.assert_close(fine[inner], coarse[inner], rtol=1e-3, atol=1e-3)
-
-
-def test_the_map_lies_on_the_tokens() -> None:
-    """Each pixel gets the output of its token, also where the scene is no whole number of tokens."""
-    scene = raster(0, names=("B02",), size=(10, 15))
-    model = aio.create_model("ramen", **TINY, num_outputs=2, channels=scene.channels).eval()
-    prepared = model.preparer()(scene, queries_at(aio.Grid(10, 15, gsd_m=10.0).positions()))
-    assert prepared.output == (12, 16) and prepared.values[0].shape[-2:] == (3, 4)
-    assert prepared.pixel_M.reshape(10, 15).tolist() == [
-        [16 * row + column for column in range(15)] for row in range(10)
-    ]
-
-
-def test_dates_without_an_attention_over_them_are_refused() -> None:
-    series = raster(0, size=(8, 8), day=10) + raster(1, size=(8, 8), day=90)
-    options = {"task": "classification", "num_outputs": 4, "channels": series.channels, **TINY}
-    with pytest.raises(ConfigError, match=r"sentinel2 has 2 dates, but this RAMEN has no L-TAE: make it with temporal"):
-        aio.create_model("ramen", **options)([series])
-    model = aio.create_model("ramen", **options, temporal=True).eval()
-    with torch.no_grad():
-        assert model([series]).shape == (1, 4)
-
-
-def test_polarisations_relief_and_further_channels_have_codes_of_their_own() -> None:
-    relief = Channel("map", "elevation", mean=0.0, std=1.0)
-    odd = Channel("map", "soil", mean=0.0, std=1.0)
-    plain = aio.AtomSet.from_raster(torch.zeros(2, 8, 8), [relief, odd], 10.0)
-    scene = raster(0, SENTINEL1, ("VV", "DSC_VH"), size=(8, 8)) + plain
-    model = aio.create_model("ramen", **TINY, task="classification", channels=scene.channels)
-    codes = [reading.spectrum.codes for reading in model.preparer()(scene, None).fixed]
-    assert [tuple(model.codes[number] for number in numbers) for numbers in codes] == [
-        ("ASC_VV", "DSC_VH"),
-        ("elevation",),
-        ("map soil",),
-    ]
-    assert model([scene]).isfinite().all()
 
 
 def test_flops_are_those_counted_by_hand() -> None:

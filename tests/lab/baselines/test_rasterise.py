@@ -8,8 +8,8 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.data.channels import Channel
-from atomizer_io.data.sensors import LIDAR, SENTINEL2
-from atomizer_io.errors import AtomsError, ConfigError, UnknownChannelError
+from atomizer_io.data.sensors import LIDAR
+from atomizer_io.errors import AtomsError, ConfigError
 from atomizer_lab.baselines import rasterise as module
 from atomizer_lab.baselines.rasterise import grid_over, pixels_of, rasterise
 
@@ -27,21 +27,6 @@ def test_values_lie_where_their_pixels_lie() -> None:
     assert raster.grid == aio.Grid(3, 4, (10.0, 10.0), (500.0, -200.0))
     assert torch.equal(raster.values_TCHW[0, 0], torch.from_numpy(values[0]).float())
     assert raster.present_TCHW.all()
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3])
-def test_a_raster_on_its_own_grid_is_read_as_by_looking_for_each_pixel(share: float) -> None:
-    rng = np.random.default_rng(0)
-    values = np.where(rng.uniform(size=(2, 9, 7)) < share, np.nan, rng.normal(size=(2, 9, 7)))
-    known = [channel("a"), channel("b")]
-    atoms = aio.AtomSet.from_raster(values, known, (10.0, 20.0), center_m=(3.0, 4.0))
-    (whole,) = atoms
-    order = torch.arange(whole.values.shape[0] - 1, -1, -1)
-    turned = aio.AtomSet((whole.with_sites(order),))  # the same pixels, the last first
-    result, expected = rasterise(atoms, known), rasterise(turned, known)
-    assert result.grid == expected.grid
-    assert torch.equal(result.values_TCHW, expected.values_TCHW)
-    assert torch.equal(result.present_TCHW, expected.present_TCHW)
 
 
 def test_absent_values_are_zero_and_marked_and_others_standardised() -> None:
@@ -95,20 +80,6 @@ def test_queries_find_their_pixel_and_the_grid_grows_for_them() -> None:
     assert values[pixels].tolist() == [0.0, 3.0, 0.0] and present[pixels].tolist() == [True, True, False]
 
 
-def test_turned_scenes_stay_on_their_lattice() -> None:
-    atoms = aio.AtomSet.from_raster(np.arange(6.0).reshape(1, 2, 3), SENTINEL2.pick("B02"), 10.0)
-    one = atoms.acquisitions[0]
-    turned = aio.Acquisition(one.values, one.positions @ torch.tensor([[0.0, 1.0], [-1.0, 0.0]]).double(), one.channels,
-                             footprint_m=(10.0, 10.0))  # fmt: skip
-    assert grid_over(aio.AtomSet((turned,))).shape == (3, 2)
-
-
-def test_a_channel_without_a_place_is_named() -> None:
-    atoms = aio.AtomSet.from_raster(np.zeros((1, 2, 2)), [channel("a")], 10.0)
-    with pytest.raises(UnknownChannelError, match="no input for drone a"):
-        rasterise(atoms, [channel("b")])
-
-
 def test_the_same_day_of_two_years_is_two_steps_and_two_swaths_of_a_day_are_one() -> None:
     def on(value: float, day: str, x: float = 0.0) -> aio.AtomSet:
         return aio.AtomSet.from_raster(np.full((1, 2, 2), value), [channel("a")], 10.0, day, center_m=(x, 0.0))
@@ -117,34 +88,6 @@ def test_the_same_day_of_two_years_is_two_steps_and_two_swaths_of_a_day_are_one(
     assert years.values_TCHW[:, 0, 0, 0].tolist() == [1.0, 3.0] and float(years.mean_over_time()[0, 0, 0]) == 2.0
     swaths = rasterise(on(1.0, "2021-07-04") + on(3.0, "2021-07-04", 10.0), [channel("a")])
     assert swaths.values_TCHW[0, 0, 0].tolist() == [1.0, 2.0, 3.0]  # both in the middle
-
-
-def test_a_coarse_raster_that_reaches_further_is_covered() -> None:
-    fine = aio.AtomSet.from_raster(np.zeros((1, 4, 4)), [channel("a")], 10.0)
-    coarse = aio.AtomSet.from_raster(np.ones((1, 2, 2)), [channel("b")], 40.0)
-    grid = grid_over(fine + coarse)
-    assert grid.shape == (8, 8) and grid.center_m == (0.0, 0.0)
-    assert rasterise(fine + coarse, [channel("a"), channel("b")]).present_TCHW[0].sum(dim=(1, 2)).tolist() == [16, 64]
-
-
-def test_the_finest_raster_is_the_one_with_the_smallest_pixels() -> None:
-    wide = aio.AtomSet.from_raster(np.zeros((1, 2, 8)), [channel("a")], (5.0, 25.0))
-    square = aio.AtomSet.from_raster(np.zeros((1, 4, 4)), [channel("b")], 10.0)
-    assert grid_over(wide + square).pixel_m == (10.0, 10.0)
-
-
-def test_a_channel_that_never_varied_is_centred() -> None:
-    atoms = aio.AtomSet.from_raster(np.full((1, 2, 2), 5000.0), [channel("a")], 10.0)
-    constant = Channel("drone", "a", mean=5000.0)
-    assert not rasterise(atoms, [constant]).values_TCHW.any()
-
-
-def test_a_channel_without_any_value_needs_no_statistics() -> None:
-    never = Channel("drone", "b")
-    values = np.stack([np.ones((2, 2)), np.full((2, 2), np.nan)])
-    raster = rasterise(aio.AtomSet.from_raster(values, [channel("a"), never], 10.0), [channel("a"), never])
-    assert raster.present_TCHW[0, 0].all() and not raster.present_TCHW[0, 1].any()
-    assert raster.values_TCHW[0].tolist() == [[[1.0, 1.0]] * 2, [[0.0, 0.0]] * 2]
 
 
 def test_what_cannot_be_put_on_a_grid_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

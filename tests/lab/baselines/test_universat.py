@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -16,14 +15,7 @@ from atomizer_lab.baselines import universat_network
 from atomizer_lab.baselines.modalities import Spectrum
 from atomizer_lab.baselines.universat_layers import (
     AxialPool,
-    FourierLift,
-    GatedBlock,
-    GatedCrossBlock,
     Rotary,
-    border_places,
-    places,
-    turn_of_days,
-    turned,
 )
 from atomizer_lab.baselines.universat_network import Layout, PatchEncoder
 from scenes import raster
@@ -99,70 +91,6 @@ def test_axial_pooling_is_what_plain_loops_give(expand: int, entries: int, turn:
             torch.testing.assert_close(result[b, row], pooled(layer, x[b, row], angle), rtol=1e-6, atol=1e-6)
 
 
-def test_a_lift_is_a_linear_function_of_waves() -> None:
-    lift = FourierLift(8, 2.5)
-    for value, result in zip([-1.5, 0.0, 2.0], lift(torch.tensor([-1.5, 0.0, 2.0])), strict=True):
-        waves = [math.sqrt(2) * math.cos(value * f + p) for f, p in zip(lift.frequency, lift.phase, strict=True)]
-        expected = lift.linear.weight @ torch.tensor(waves) + lift.linear.bias
-        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
-    assert not {"frequency", "phase"} & {name for name, _ in lift.named_parameters()}  # they stay as they were drawn
-    assert {"frequency", "phase"} <= set(lift.state_dict())  # and are saved
-
-
-def test_rotations_see_distances_only() -> None:
-    rotary, (q, k) = Rotary(16).double(), torch.randn(2, 1, 1, 16, dtype=torch.float64)
-    here, there, shift = torch.rand(3, 1, 2, dtype=torch.float64)
-
-    def score(a: Tensor, b: Tensor) -> Tensor:
-        return (turned(q, rotary(a)) * turned(k, rotary(b))).sum()
-
-    torch.testing.assert_close(score(here, there), score(here + shift, there + shift))
-    assert (score(here, there) - score(here, there + 0.1)).abs() > 1e-6
-    days = torch.tensor([[10.0, 40.0, 110.0, 140.0]])
-    q, k = (part.reshape(1, 1, 1, 1, 16) for part in (q, k))
-    cosine, sine = turn_of_days(days, 16)
-    at = [(cosine[:, :, i : i + 1], sine[:, :, i : i + 1]) for i in range(4)]
-    first, second = ((turned(q, at[i]) * turned(k, at[i + 1])).sum() for i in (0, 2))
-    torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-4)
-
-
-def test_places_lie_on_a_unit_square() -> None:
-    assert places(2, 3).tolist() == [[0, 0], [0.5, 0], [1, 0], [0, 0.5], [0.5, 0.5], [1, 0.5]]
-    assert places(1, 1).tolist() == [[0, 0]]
-    assert border_places(4).tolist() == [[0, 0], [1, 0], [1, 1], [0, 1]]
-    assert border_places(8)[1::2].tolist() == [[0.5, 0], [1, 0.5], [0.5, 1], [0, 0.5]]
-
-
-def attended(layer: GatedBlock | GatedCrossBlock, x_LD: Tensor, context_LD: Tensor, angles: tuple[Tensor, Tensor]):
-    """Gated attention by loops over heads, with all scores at once."""
-    both = (layer.query.weight @ x_LD.T).T
-    parts = []
-    for h in range(layer.heads):
-        own = slice(h * layer.head, (h + 1) * layer.head)
-        query, gate = both[:, 2 * h * layer.head :][:, : layer.head], both[:, (2 * h + 1) * layer.head :]
-        key, value = context_LD @ layer.key.weight[own].T, context_LD @ layer.value.weight[own].T
-        query = torch.stack([rotated(layer.query_norm(q), a) for q, a in zip(query, angles[0], strict=True)])
-        key = torch.stack([rotated(layer.key_norm(k), a) for k, a in zip(key, angles[1], strict=True)])
-        result = (query @ key.T / math.sqrt(layer.head)).softmax(dim=1) @ value
-        parts.append(result * gate[:, : layer.head].sigmoid())
-    return layer.out(torch.cat(parts, dim=1))
-
-
-def test_gated_blocks_are_what_plain_loops_give() -> None:
-    x, context = torch.randn(5, 16, dtype=torch.float64), torch.randn(7, 16, dtype=torch.float64)
-    here, there = torch.rand(5, 2, dtype=torch.float64), torch.rand(7, 2, dtype=torch.float64)
-    block = drawn(GatedBlock(16, 2))
-    angle = here @ block.rotary.frequency
-    out = x + block.attention_scale * attended(block, *[block.norm(x)] * 2, (angle, angle))
-    out = out + block.mlp_scale * block.mlp(block.mlp_norm(out))
-    torch.testing.assert_close(block(x[None], here)[0], out)
-    cross = drawn(GatedCrossBlock(16, 2))
-    angles = (here @ cross.rotary.frequency, there @ cross.rotary.frequency)
-    out = x + attended(cross, cross.norm(x), cross.context_norm(context), angles)
-    out = out + cross.mlp(cross.mlp_norm(out))
-    torch.testing.assert_close(cross(x[None], here[None], context[None], there)[0], out)
-
-
 # --- the network: the fast way is the plain way ---
 
 
@@ -184,18 +112,6 @@ def test_a_patch_is_encoded_wherever_it_lies_and_however_many_go_together(monkey
     encoder(values, days, OPTICAL).token_BPD.square().sum().backward()
     for parameter, expected in zip(encoder.parameters(), gradients, strict=True):
         torch.testing.assert_close(parameter.grad, expected)
-
-
-def test_order_of_channels_and_dates_does_not_matter_but_their_codes_do() -> None:
-    encoder = drawn(PatchEncoder(32, 2, 1, 1))
-    values, days = torch.randn(1, 3, 2, 4, 4, dtype=torch.float64), torch.tensor([[5.0, 90.0, 200.0]])
-    token = encoder(values, days, OPTICAL).token_BPD
-    order, turn = [2, 0, 1], Layout(Spectrum((0.83, 0.49), (-1, -1)), (4, 4), (10.0, 10.0))
-    torch.testing.assert_close(encoder(values[:, order].flip(2), days[:, order], turn).token_BPD, token)
-    assert not torch.allclose(encoder(values, days.flip(1), OPTICAL).token_BPD, token)
-    assert not torch.allclose(encoder(values.flip(2), days, OPTICAL).token_BPD, token)
-    named = Layout(Spectrum((0.49, 0.0), (-1, 0)), (4, 4), (10.0, 10.0))
-    assert not torch.allclose(encoder(values, days, named).token_BPD, token)
 
 
 def test_positions_are_predicted_alike_alone_and_in_a_map() -> None:
@@ -222,13 +138,6 @@ def test_a_scene_is_predicted_without_the_decoder() -> None:
     assert torch.equal(model([raster(0)]), before)
 
 
-def test_orbits_are_modalities_and_further_channels_get_codes() -> None:
-    radar = raster(0, SENTINEL1, ("ASC_VV", "ASC_VH", "DSC_VV"), size=(8, 8))
-    model = aio.create_model("universat", **TINY, channels=radar.channels)
-    prepared = model.preparer()(radar, None)
-    assert [layout.spectrum.codes for layout in prepared.fixed] == [(0, 1), (0,)]
-
-
 def test_flops_are_those_counted_by_hand() -> None:
     """Two channels, one date, 2 × 2 patches of 4 × 4 pixels; 4 tokens of 16 pixels are decoded."""
     scene = raster(0, names=("B02", "B08"), size=(8, 8))
@@ -248,10 +157,3 @@ def test_flops_are_those_counted_by_hand() -> None:
     adds += patches * 11 * d * d + pixels * 2 * d * d + 2 * patches * pixels * d + (patches + pixels) * 2 * 16
     adds += patches * d * 16 * 3
     assert model.flops(inputs) == 2 * adds
-
-
-def test_patches_are_whole_sub_patches() -> None:
-    model = aio.create_model("universat", **TINY, patch_m=60.0, subpatch=2, channels=SENTINEL2.pick("B02"))
-    atoms = aio.AtomSet.from_raster(np.zeros((1, 10, 10)), SENTINEL2.pick("B02"), 10.0)
-    prepared = model.preparer()(atoms, None)
-    assert prepared.fixed[0].patch == (6, 6) and prepared.values[0].shape == (1, 1, 12, 12)

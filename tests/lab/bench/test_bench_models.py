@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from atomizer_io.cli import main
+from atomizer_io.data.grid import Grid
 from atomizer_io.models.registry import create_model
+from atomizer_lab.bench.core import CoreBenchmark, plot, scene
 from atomizer_lab.bench.model_inputs import PAPER_INPUTS, ModelInput, raster_input
-from atomizer_lab.bench.models import Limits, ModelRow, cell, kept, measure, settings_for, usual_models
+from atomizer_lab.bench.models import Limits, cell, measure, settings_for, usual_models
 
 
 def test_a_row_per_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,22 +56,6 @@ def test_some_rows_are_measured_again_and_the_others_kept(tmp_path: Path, capsys
     assert "models.json is no table of models; name another file" in capsys.readouterr().err
 
 
-def test_all_rows_of_an_input_are_measured_again_where_no_model_is_named(tmp_path: Path) -> None:
-    output = tmp_path / "models.json"
-    rows = [{"input": "xview2", "model": "unet"}, {"input": "eurosat", "model": "unet"}]
-    output.write_text(json.dumps({"benchmark": "models", "rows": rows}))
-    assert kept(output, [PAPER_INPUTS["xview2"]], [])["rows"] == rows[1:]
-    assert kept(output, [PAPER_INPUTS["xview2"]], ["ramen"])["rows"] == rows
-    assert kept(tmp_path / "none.json", [PAPER_INPUTS["xview2"]], [])["rows"] == []
-
-
-def test_what_takes_too_long_is_marked_and_what_was_measured_is_kept() -> None:
-    row = cell("unet", raster_input(512, 512, 15), Limits(seconds=0.0))
-    assert row.stopped == "stopped after 0 s" and row.step_s is None and "stopped after 0 s" in row.line()
-    row = cell("unet", raster_input(512, 512, 15), Limits(bytes=1 << 20))
-    assert row.stopped == "needs more than 0 GB"
-
-
 def test_what_a_model_cannot_do_is_reported() -> None:
     reports: list[object] = []
     row = cell("unet", PAPER_INPUTS["dales"], Limits())
@@ -101,23 +88,42 @@ def test_every_model_of_the_paper_is_built_for_every_input(scene: ModelInput) ->
         assert model.task_spec.task == scene.task and model.num_parameters > 1e7
 
 
-def test_models_suit_the_input() -> None:
-    pair = PAPER_INPUTS["xview2"]
-    assert "vit_small_temporal" in usual_models(pair) and "unet" not in usual_models(pair)
-    assert settings_for("vit_small_temporal", pair) == {"image_px": 512, "temporal": "linear", "num_dates": 2}
-    assert "num_dates" not in settings_for("vit_small_temporal", PAPER_INPUTS["pastis"])
-    assert "vit_small_patch8" in usual_models(PAPER_INPUTS["eurosat"])
-    assert "vit_small" in usual_models(PAPER_INPUTS["forestnet"])
-    assert settings_for("pixels", PAPER_INPUTS["dales"]) == {}
-
-
-def test_a_row_shows_what_is_missing() -> None:
-    assert ModelRow("a", "unet", stopped="needs more than 1 GB").line().endswith("–   needs more than 1 GB")
-
-
 def test_mistakes_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "models", "unett"]) == 2
     assert "did you mean 'unet'" in capsys.readouterr().err
     assert main(["bench", "models", "pixels", "--input", "12x"]) == 2
     assert main(["bench", "models", "pixels", "--input", "eurosatt"]) == 2
     assert "use paper, forestnet" in capsys.readouterr().err
+
+
+def test_benchmark_of_a_small_scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "results" / "core.json"
+    result = CoreBenchmark(output, repeats=1, reference_up_to=32).run((32,))
+    saved = json.loads(output.read_text())
+    assert saved == json.loads(json.dumps(result))
+    rows = {row["stage"]: row for row in saved["rows"]}
+    assert set(rows) == {
+        *("encode forward", "encoder forward+backward", "dense decode", "training step"),
+        *("geometry, cold", "geometry, kept", "whole model, dense", "plain UNet"),
+    }
+    for stage in ("encode forward", "encoder forward+backward", "dense decode", "training step"):
+        row = rows[stage]
+        assert row["atoms"] == 15 * 32 * 32
+        assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["seconds"])
+    assert saved["times_unet"] == pytest.approx(rows["whole model, dense"]["seconds"] / rows["plain UNet"]["seconds"])
+    assert saved["unet_parameters"] == pytest.approx(31.0e6, rel=0.01)
+    assert saved["machine"]["torch"] == torch.__version__
+    printed = capsys.readouterr().out
+    assert all(stage in printed for stage in rows)
+    plot(saved, tmp_path / "core.png")
+    assert (tmp_path / "core.png").read_bytes().startswith(b"\x89PNG")
+
+
+@torch.no_grad()
+def test_what_is_timed_gives_the_same_outputs() -> None:
+    benchmark = CoreBenchmark(None, repeats=1, reference_up_to=32)
+    atoms, _ = scene(32)
+    positions = Grid(32, 32, 10.0).positions()
+    fast = benchmark.model([atoms], [positions])[0]
+    slow = benchmark.reference([atoms], [positions])[0]
+    torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)

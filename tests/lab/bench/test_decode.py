@@ -6,7 +6,6 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,20 +15,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import atomizer_io as aio
 from atomizer_io.cli import main
-from atomizer_io.datasets.crop import random_crops
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.decoding import Calibration, Choices, OperatingPoint, calibrate
 from atomizer_io.decoding.sketching import fitted, functions_of, probe_numbers
-from atomizer_io.errors import ConfigError
-from atomizer_io.models.atomizer.flops import InputSize
 from atomizer_io.training.evaluate import score
-from atomizer_lab.bench.decode import DecodeBenchmark, gflops, scenes_of, settings_of, sketch_flops
+from atomizer_lab.bench.decode import DecodeBenchmark, sketch_flops
 from atomizer_lab.bench.decode_plots import line_of
-from atomizer_lab.bench.decode_ways import USUAL, Sweep, Way, operating_points, ways
+from atomizer_lab.bench.decode_ways import USUAL, Way
 from scenes import SMALL, raster
 
 KAPPA = 64
-FEW = Sweep(atoms_per_latent=(128,), budgets=(16,), neighbors=(1,), starts=(4,), spacings=(4,))
 FEW_OPTIONS = ["--atoms-per-latent", "128", "--budgets", "16", "--neighbors", "1", "--starts", "4", "--spacings", "4"]
 
 
@@ -132,106 +127,6 @@ def test_scores_are_of_all_positions_together() -> None:
     assert cheap["gflops"]["decode"] == pytest.approx(flops / len(data) / 1e9)
 
 
-def test_rows_are_saved_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, output = dataset(length=1), tmp_path / "decode.json"
-    benchmark = DecodeBenchmark(model_of(data), data, output)
-    real = benchmark._measured
-
-    def killed(encoding, group):
-        if encoding != (KAPPA, None):
-            raise KeyboardInterrupt
-        return real(encoding, group)
-
-    monkeypatch.setattr(benchmark, "_measured", killed)
-    with pytest.raises(KeyboardInterrupt):
-        benchmark.run(ways(benchmark.model.config, FEW))
-    rows = json.loads(output.read_text())["rows"]
-    assert rows and all((row["atoms_per_latent"], row["budget"]) == (KAPPA, None) for row in rows)
-
-
-def test_sampled_cells_come_from_the_seed() -> None:
-    data = dataset(length=2)
-    model = model_of(data)
-    way = [Way("dense", (), KAPPA, 4, 9)]
-    first, again, other_seed = (DecodeBenchmark(model, data, None, seed=seed).run(way)["rows"][0] for seed in (0, 0, 7))
-    assert first["miou"] == again["miou"] and first["iou"] != other_seed["iou"]
-    whole = DecodeBenchmark(model, data, None).run([Way("dense", (), KAPPA, None, 9)])["rows"][0]
-    assert first["gflops"]["encode"] < whole["gflops"]["encode"]
-    assert first["gflops"]["process"] == whole["gflops"]["process"]
-
-
-def test_ways_differ_from_the_base_in_one_thing() -> None:
-    config = model_of(dataset()).config
-    result = ways(config, Sweep())
-    assert len(result) == len(set(result))
-    base = (KAPPA, None, config.neighbors)
-    for way in result:
-        here = (way.atoms_per_latent, way.budget, way.neighbors)
-        changed = sum(a != b for a, b in zip(here, base, strict=True))
-        assert changed + (dict(way.settings) != USUAL[way.strategy]) <= 1
-    assert {way.atoms_per_latent for way in result} == {32, 64, 128, 256}
-    assert {way.neighbors for way in result} == {1, 4, 9, 16}
-    encodings = [way.encoding for way in result]
-    assert encodings == sorted(encodings, key=encodings.index)  # those of one encoding together
-    assert not any(way.strategy == "quadtree" for way in ways(config, Sweep(), grid=False))
-
-
-def test_operating_points_up_to_alpha() -> None:
-    data = dataset(length=9)
-    model = model_of(data)
-    point = OperatingPoint(KAPPA, 16, 4, "quadtree", {"start": 8, "probes": 4}, 0.5)
-    stored = [
-        Calibration("", alpha, restricted, point, None, 500, 40, 0.0, ())
-        for alpha, restricted in ((0.2, None), (0.3, None), (0.5, None), (0.3, "quadtree"))
-    ]
-    assert operating_points(stored, 0.4) == [stored[1], stored[3]]
-    assert operating_points(stored, 0.1) == []
-    result = [way for way in ways(model.config, FEW, stored[3:]) if way.neighbors == 4]
-    assert [(way.strategy, way.budget, way.alpha) for way in result] == [("dense", 16, None), ("quadtree", 16, 0.3)]
-
-
-def test_calibrated_rows_are_compared_with_the_models_own_prediction() -> None:
-    data = dataset(length=2)
-    model = model_of(data)
-    cheap = Way("dense", (), KAPPA, 4, 1)
-    plain, promised = DecodeBenchmark(model, data, None).run([cheap, replace(cheap, alpha=0.1)])["rows"]
-    assert plain["agreement"] == 1 > promised["agreement"]
-
-
-def test_points_have_no_quadtree() -> None:
-    data = dataset("dales", length=1, size=16)
-    benchmark = DecodeBenchmark(model_of(data), data, None)
-    assert not benchmark.on_grids
-    rows = benchmark.run(ways(benchmark.model.config, FEW, grid=False))["rows"]
-    assert {row["strategy"] for row in rows} == {"dense", "zone_probe", "sketch"}
-    assert all(row["agreement"] == 1 for row in rows if row["strategy"] == "dense")
-
-
-def test_regression_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    checkpoint, output = folder_of(tmp_path / "run", "biomassters", task="regression"), tmp_path / "decode.json"
-    arguments = ["bench", "decode", str(checkpoint), "--output", str(output), *FEW_OPTIONS, "data.options.length=1"]
-    assert main(arguments) == 2
-    assert "--tolerance" in capsys.readouterr().err
-    assert main([*arguments, "--tolerance", "0.05"]) == 0
-    saved = json.loads(output.read_text())
-    assert saved["score"] == "rmse"
-    for row in saved["rows"]:
-        assert row["rmse"] >= 0 and row["precision"] == 0.05 and row["decoded"] <= 1
-        assert row["strategy"] != "dense" or row["agreement"] == 1
-    assert output.with_suffix(".png").exists()
-
-
-def test_crops_from_the_samples() -> None:
-    data = dataset()
-    crops = scenes_of(data, 5, 100.0, 3, 4)
-    assert len(crops) == 4
-    expected = list(random_crops(data, 5, 100.0, 3))[:4]
-    assert [len(s.queries) for s in crops] == [len(s.queries) for s in expected]
-    assert scenes_of(data, None, 100.0, 0, None) is data and len(scenes_of(data, None, 100.0, 0, 2)) == 2
-    (row,) = DecodeBenchmark(model_of(data), crops, None).run([Way("dense", (), KAPPA, None, 9)])["rows"]
-    assert row["scenes"] == 4 and row["positions"] == sum(len(s.queries) for s in crops)
-
-
 @pytest.mark.parametrize("classes", [True, False])
 @pytest.mark.parametrize("dates", [1, 30])
 def test_flops_of_a_sketch(classes: bool, dates: int) -> None:
@@ -245,26 +140,6 @@ def test_flops_of_a_sketch(classes: bool, dates: int) -> None:
         fitted(functions_of(observed, probes), probes, torch.rand(len(probes), outputs), errors=not classes)
     counted = sketch_flops(atoms, shape, outputs, classes, spacing=4)
     assert counted == pytest.approx(counter.get_total_flops(), rel=0.05)
-
-
-def test_flops_by_stage() -> None:
-    data = dataset("biomassters", length=1)
-    model, atoms = model_of(data, task="regression", temporal=True), data[0].atoms
-    folded, literal = gflops(model, InputSize.of(model, atoms, 100))
-    assert set(folded) == set(literal) == {"encode", "process", "decode"}
-    assert folded["process"] == literal["process"] and literal["encode"] > folded["encode"]
-
-
-def test_without_matplotlib(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    checkpoint, output = folder_of(tmp_path / "run"), tmp_path / "decode.json"
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["bench", "decode", str(checkpoint), "--limit", "1", "--output", str(output), *FEW_OPTIONS]) == 0
-    printed = capsys.readouterr().out
-    assert "no plots: matplotlib is not installed" in printed and output.exists()
-    assert "no calibration is stored for alpha up to 0.01: run `atomizer calibrate" in printed
-    assert not output.with_suffix(".png").exists()
 
 
 @pytest.mark.parametrize(
@@ -291,18 +166,6 @@ def test_wrong_arguments_are_named(
     assert cause in capsys.readouterr().err and not output.exists()
 
 
-def test_no_model_and_nothing_to_decode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "decode", str(tmp_path / "nowhere"), "--output", str(tmp_path / "decode.json")]) == 2
-    assert "nowhere" in capsys.readouterr().err
-    scenes = dataset("eurosat", length=1)
-    with pytest.raises(ConfigError, match="classification model predicts for whole scenes"):
-        DecodeBenchmark(model_of(scenes, task="classification"), scenes, None)
-    with pytest.raises(ConfigError, match="has one target for the whole scene"):
-        DecodeBenchmark(model_of(scenes), scenes, None).run([])
-    with pytest.raises(ConfigError, match="none of the scenes could be read"):
-        DecodeBenchmark(model_of(scenes), [], None).run([])
-
-
 def test_whole_predictions_beside_a_unet() -> None:
     sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
     from bench_whole import whole_predictions
@@ -321,12 +184,3 @@ def test_whole_predictions_beside_a_unet() -> None:
     own = score(model, dataset, progress=False)["miou"]
     assert dense["miou"] == pytest.approx(own)
     assert quadtree["times_unet"] == pytest.approx(quadtree["seconds"] / result["unet_seconds"])
-
-
-def test_margins_are_those_of_sketches_at_every_cost_and_are_named() -> None:
-    config = model_of(dataset()).config
-    result = ways(config, Sweep(atoms_per_latent=(256, 512), margins=(0.2, 0.4)))
-    margins = [(way.strategy, way.atoms_per_latent, way.margin) for way in result if way.margin]
-    assert sorted(margins) == [("sketch", kappa, margin) for kappa in (256, 512) for margin in (0.2, 0.4)]
-    assert settings_of({"settings": {"spacing": 5}, "margin": 0.2}) == " spacing 5 margin 0.2"
-    assert settings_of({"settings": {"spacing": 5}, "margin": 0.0}) == " spacing 5"

@@ -34,13 +34,6 @@ def test_sparse_digits_from_files_to_table(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere" / "runs").exists() and again.splitlines()[-1] == shown.splitlines()[-1]
 
 
-def test_rope_shares_the_training_with_sparse_digits(tmp_path: Path) -> None:
-    runs = {name: item(name).runs(SMALL, where(tmp_path)) for name in ("rope", "mnist-sparse")}
-    first = {name: {task.name: task.arguments["document"] for task in tasks} for name, tasks in runs.items()}
-    name = f"{digits.ATOMIZER}, seed 0"
-    assert first["rope"][name] == first["mnist-sparse"][name]
-
-
 def test_networks_of_one_size_see_the_same_pixels(tmp_path: Path) -> None:
     fixtures.write("mnist", tmp_path / "mnist")
     sizes = {}
@@ -66,12 +59,3 @@ def test_networks_of_one_size_see_the_same_pixels(tmp_path: Path) -> None:
     digits.confusion(Watching(), dataset, 0.1)
     assert int(nines[:, 9].sum()) == len(dataset) == int(nines.sum()) and seen[0] == [784] * 3
     assert max(seen[-1]) < 300 and all(sum(counts) <= digits.PIXELS for counts in seen)
-
-
-def test_the_figure_shows_absent_pixels(tmp_path: Path) -> None:
-    fixtures.write("mnist", tmp_path / "mnist")
-    dataset = Mnist(tmp_path / "mnist", "test")
-    whole, thin = (digits.figure(digits.sparse(dataset, 0, share)) for share in (1.0, 0.1))
-    grey = thin.max(axis=-1) == thin.min(axis=-1)
-    assert whole.shape == (28, 28, 3) and (whole.max(axis=-1) == whole.min(axis=-1)).all()
-    assert grey.mean() < 0.5 and (thin[grey] == whole[grey]).all()

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from atomizer_io.cli import main
-from atomizer_io.errors import ConfigError
 from atomizer_lab.paper.item import PAPER, SCALES, SMALL, SMOKE, Where, summary
 from atomizer_lab.paper.registry import ITEMS, item
-from atomizer_lab.paper.text_table import WIDE, beside
 
 
 def where(folder: Path) -> Where:
@@ -30,14 +28,6 @@ def test_every_item_lists_runs_of_every_scale(name: str, tmp_path: Path) -> None
         assert all(str(tmp_path) not in json.dumps(task.arguments) for task in result.runs(scale, where(tmp_path)))
 
 
-def test_runs_that_read_data_do_not_begin_without_a_folder_of_them(tmp_path: Path) -> None:
-    nowhere = Where(tmp_path / "nowhere", tmp_path / "runs", tmp_path)
-    with pytest.raises(ConfigError, match=r"nowhere: no such folder.*--data"):
-        item("table2").run(SMALL, nowhere, tmp_path / "table2-small.json")
-    assert not (tmp_path / "runs").exists()
-    assert "here (small)" in item("complexity").run(SMALL, nowhere, tmp_path / "complexity-small.json", jobs=0)
-
-
 def test_numbers_of_several_seeds_become_mean_and_std() -> None:
     results: dict[str, Any] = {f"seed {n}": {"numbers": {"a": {"x": 10.0 + n}}} for n in range(3)}
     results["other"] = {"numbers": {"b": {"x": 5.0}}}
@@ -46,34 +36,6 @@ def test_numbers_of_several_seeds_become_mean_and_std() -> None:
     assert result["b"]["x"]["spread"] is None  # old name
     shown = item("rope").table({"": {"numbers": {"Atomizer-IO": {"MNIST": 98.0}}}}, SMALL).splitlines()
     assert shown[-1].split()[-7:] == ["99.37", "72.01", "44.10", "88.81", "93.17", "|", "98.00"]
-
-
-def test_averages_of_the_paper_fit_its_numbers() -> None:
-    for row in item("table3").paper.values():
-        for short in ("S1F", "BioM"):
-            own = [number for name, number in row.items() if name.startswith(short) and not name.endswith("average")]
-            assert len(own) == 6 and sum(own) / 6 == pytest.approx(row[f"{short} average"], abs=0.06)
-
-
-def test_wide_tables_stand_below_each_other() -> None:
-    left = {"a": {f"column {number}": "1.0" for number in range(14)}}
-    lines = beside(left, {"b": {"x": "2.0"}, "a": {"x": "3.0"}}, "paper", "here")
-    assert lines[0].strip() == "paper" and lines[4].strip() == "here" and lines[-1].split() == ["a", "3.0"]
-    assert len(beside({"a": {"x": "1"}}, {"a": {"x": "3"}}, "paper", "here")) == 3
-    assert [line.split() for line in beside({}, {"a": {"x": "3"}}, "paper", "here")] == [["here"], ["x"], ["a", "3"]]
-    assert beside({}, {}, "paper", "here") == []
-
-
-def test_a_table_that_is_too_wide_is_cut_between_columns() -> None:
-    names = [f"density of points 1/{number}" for number in range(30)]
-    table = {row: {name: f"{number}.0" for number, name in enumerate(names)} for row in ("one", "another")}
-    lines = beside({"one": {"paper's": "1"}}, table, "paper", "here")
-    assert max(map(len, lines)) <= WIDE and lines.count("") > 1
-    text = "\n".join(lines)
-    assert all(text.count(f"{name}\n") + text.count(f"{name} ") == 1 for name in names)
-    assert [number for line in lines if line.startswith("another") for number in line.split()[1:]] == [
-        f"{number}.0" for number in range(30)
-    ]
 
 
 def test_pairs_of_latents_and_atoms_stay_below_the_bounds(tmp_path: Path) -> None:
@@ -93,15 +55,6 @@ def test_parameters_are_near_those_of_the_paper(tmp_path: Path) -> None:
     for row, columns in document["paper"].items():
         for column, number in columns.items():
             assert document["found"][row][column]["mean"] == pytest.approx(number, rel=0.04), (row, column)
-
-
-def test_the_partition_is_drawn(tmp_path: Path) -> None:
-    output = tmp_path / "partition-smoke.json"
-    shown = item("partition").run(SMOKE, where(tmp_path), output, jobs=0)
-    assert "hexagonal" in shown
-    assert output.with_suffix(".png").stat().st_size > 5000
-    cells = json.loads(output.read_text())["found"]["hexagonal"]
-    assert cells["smallest"]["mean"] <= cells["median"]["mean"] <= cells["largest"]["mean"]
 
 
 def test_runs_are_listed_and_run_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,15 +79,3 @@ def test_runs_are_listed_and_run_one_by_one(tmp_path: Path, capsys: pytest.Captu
     assert "1 of 1 runs are there; 1 more, of settings or seeds other than the requested" in capsys.readouterr().out
     assert main([*words, "--cell", "1"]) == 2
     assert "there is no run 1" in capsys.readouterr().err
-
-
-def test_commands_name_data_where_files_are_read() -> None:
-    result = {f"{name} {scale}": item(name).command(scale) for name, scale in (("table2", SMALL), ("partition", PAPER))}
-    assert all(command.endswith("--data DATA") for command in result.values())
-    for name, scale in (("partition", SMALL), ("complexity", PAPER), ("table2", SMOKE)):
-        assert item(name).command(scale) == f"atomizer reproduce {name} --scale {scale}"
-
-
-def test_an_unknown_item_names_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"no item 'tabel2'; there are .*rope"):
-        item("tabel2")

@@ -12,7 +12,6 @@ from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.training.evaluate import score
 from atomizer_lab.baselines.pixels import fitted
 from atomizer_lab.synthetic.dataset import Synthetic
-from atomizer_lab.synthetic.hard_floods import COARSE, SHARP, STRANGER
 from atomizer_lab.synthetic.mimic import STORIES, scene
 
 SMALL = {"village": 24}
@@ -29,51 +28,6 @@ def test_the_same_arguments_give_the_same_sample_to_the_bit(name: str) -> None:
     for a, b in zip(one.atoms, two.atoms, strict=True):
         assert a.values.numpy().tobytes() == b.values.numpy().tobytes() and torch.equal(a.positions, b.positions)
     assert one.atoms.acquisitions[0].values.numpy().tobytes() != third.atoms.acquisitions[0].values.numpy().tobytes()
-
-
-def test_bands_come_at_the_resolution_at_which_they_are_acquired() -> None:
-    sample = scene("hard-floods", 0, 24)
-    assert [(a.sensor, a.footprint_m, len(a.positions)) for a in sample.atoms] == [
-        ("sentinel1", (10.0, 10.0), 24 * 24),
-        ("sentinel2", (10.0, 10.0), 24 * 24),
-        ("sentinel2", (20.0, 20.0), 12 * 12),
-    ]
-    assert sample.queries is not None and sample.queries.grid is not None
-    assert sample.queries.grid.shape == (24, 24) and set(sample.target.tolist()) <= {0, 1}
-
-
-@pytest.mark.parametrize("size", [24, 25])
-def test_coarser_pixels_begin_at_the_same_corner(size: int) -> None:
-    """Rasters whose pixels do not divide the place reach beyond it in the east and south, not in the west and north."""
-    for name in ("hard-floods", "hard-floods-stranger"):
-        sample = scene(name, 3, size)
-        for acquisition in sample.atoms:
-            half = acquisition.footprint_m[0] / 2
-            west, north = acquisition.positions[:, 0].min() - half, acquisition.positions[:, 1].max() + half
-            assert float(west) == pytest.approx(-5.0 * size) and float(north) == pytest.approx(5.0 * size)
-
-
-def test_a_strange_sensor_sees_the_same_places() -> None:
-    for seed in range(3):
-        known, strange = scene("hard-floods", seed, 24), scene("hard-floods-stranger", seed, 24)
-        assert torch.equal(known.target, strange.target)
-        assert {a.footprint_m for a in strange.atoms} == {(15.0, 15.0)}
-        light = known.atoms.acquisitions[1].observed()[:, 3].reshape(24, 24).numpy()
-        infrared = strange.atoms.acquisitions[0].observed()[:, 3].reshape(16, 16).numpy()
-        coarse = ndimage.zoom(np.nan_to_num(light, nan=float(np.nanmean(light))), 16 / 24, order=1)
-        both = np.isfinite(infrared)
-        assert np.corrcoef(coarse[both], infrared[both])[0, 1] > 0.6
-    ours = {(round(c.wavelength_um or 0, 3), c.bandwidth_um) for c in (*SHARP, *COARSE)}
-    assert not ours & {(round(c.wavelength_um or 0, 3), c.bandwidth_um) for c in STRANGER}
-
-
-def test_statistics_of_the_strange_sensor_fit_its_values() -> None:
-    values = torch.cat([scene("hard-floods-stranger", seed, 24).atoms.acquisitions[0].observed() for seed in range(24)])
-    for column, channel in zip(values.T, STRANGER, strict=True):
-        known = column[column.isfinite()]
-        assert channel.mean is not None and channel.std is not None
-        assert abs(float(known.mean()) - channel.mean) < 0.4 * channel.std
-        assert 0.7 < float(known.std()) / channel.std < 1.4
 
 
 def test_what_clouds_hide_is_absent_but_has_targets() -> None:
@@ -125,14 +79,3 @@ def test_a_village_has_points_with_classes_and_an_image() -> None:
         assert points.footprint_m == (0.0, 0.0) and image.footprint_m == (1.0, 1.0)
         assert sample.queries is not None and torch.equal(sample.queries.sites[0], torch.arange(len(points.positions)))
         assert 0.6 * 2 * 24 * 24 < len(points.positions) < 1.6 * 2 * 24 * 24
-
-
-def test_height_alone_does_not_tell_a_roof_from_the_hillside() -> None:
-    overlap = []
-    for seed in range(8):
-        sample = small("village", seed)
-        height = sample.atoms.acquisitions[0].observed()[:, 0]
-        ground, roofs = height[sample.target == 0], height[sample.target == 2]
-        if len(ground) and len(roofs):
-            overlap.append(float((roofs < ground.max()).float().mean()))
-    assert max(overlap) > 0.3

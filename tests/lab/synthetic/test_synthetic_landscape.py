@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from atomizer_io.data.sensors import HLS, SENTINEL2, SENTINEL2_L2A, Sensor
-from atomizer_lab.synthetic.land_cover import NAMES, ROOFS, SEASONS, Cover, composition, seasonal, spectra
+from atomizer_lab.synthetic.land_cover import NAMES, ROOFS, Cover, spectra
 from atomizer_lab.synthetic.landscape import Landscape, Recipe, make_landscape
-from atomizer_lab.synthetic.lidar import DALES, FRACTAL, Point, Returns, furnish, scan
-from atomizer_lab.synthetic.lidar_scenes import BANDS
+from atomizer_lab.synthetic.lidar import Point, Returns, furnish, scan
 from atomizer_lab.synthetic.optics import Sky, draw_sky, observe
-from atomizer_lab.synthetic.radar import BACKSCATTER_DB, backscatter
-from atomizer_lab.synthetic.random_maps import Canvas, noise, polygons
+from atomizer_lab.synthetic.random_maps import Canvas
 
 FARMLAND = Recipe(
     {Cover.WHEAT: 2.0, Cover.MAIZE: 2.0, Cover.MEADOW: 2.0, Cover.ORCHARD: 1.0, Cover.SHRUB: 1.0, Cover.SOIL: 1.0},
@@ -40,74 +38,6 @@ def test_coarse_pixels_show_no_houses_and_fine_ones_show_trees() -> None:
     assert (place(0, 64, 10.0, towns).building > 0).any() and not place(0, 64, 10.0, towns).crown_m.any()
     coarse = place(0, 64, 30.0, towns)
     assert not coarse.building.any() and (coarse.cover == Cover.TOWN).mean() > 0.3
-
-
-def test_sizes_are_in_metres() -> None:
-    for gsd_m in (2.0, 5.0, 10.0):
-        canvas = Canvas(round(1200 / gsd_m), round(1200 / gsd_m), gsd_m)
-        parcels = polygons(np.random.default_rng(1), canvas, 100.0)
-        assert len(np.unique(parcels.ids)) == pytest.approx(1200**2 / 100**2, rel=0.35)
-    areas = np.bincount(place(3, 200, 1.0, Recipe(FARMLAND.fields, town=0.8)).building.ravel())[1:]
-    assert 5 < np.median(areas[areas > 0]) ** 0.5 < 18
-    wide = Recipe({Cover.MEADOW: 1.0}, woods=0.0, river_m=60.0)
-    across_m = [place(seed, 100, 10.0, wide).water.sum() * 100 / 1000 for seed in range(8)]  # area by length
-    assert 45 < np.median(across_m) < 110
-
-
-def test_fields_have_straight_borders() -> None:
-    canvas = Canvas(200, 200, 1.0)
-    straight, crooked = (polygons(np.random.default_rng(0), canvas, 60.0, warp).ids for warp in (0.0, 10.0))
-    # The neighbours of a pixel inside a convex polygon that lie in the same polygon come in one run.
-    for name, ids in (("straight", straight), ("crooked", crooked)):
-        runs = [np.count_nonzero(np.diff((row == number).astype(int))) for row in ids[::7] for number in np.unique(row)]
-        assert (max(runs) <= 2) == (name == "straight")
-
-
-def test_noise_has_the_scale_that_was_requested() -> None:
-    for gsd_m in (1.0, 4.0):
-        field = noise(np.random.default_rng(0), Canvas(400, 400, gsd_m), 40.0)
-        step = round(20 / gsd_m)
-        near = np.corrcoef(field[:, :-step].ravel(), field[:, step:].ravel())[0, 1]
-        far = np.corrcoef(field[:, : -4 * step].ravel(), field[:, 4 * step :].ravel())[0, 1]
-        assert 0.5 < near < 0.95 and abs(far) < 0.25
-        assert field.std() == pytest.approx(1.0, abs=0.15)
-
-
-def test_pairs_that_light_cannot_tell_apart() -> None:
-    days = np.arange(1.0, 366.0)
-    for one, two in (
-        (Cover.SHRUB, Cover.ORCHARD),
-        (Cover.SOIL, Cover.SMOOTH_SOIL),
-        (Cover.MEADOW, Cover.FLOODED_MEADOW),
-    ):
-        mixed = [composition(np.full(len(days), cover), days) for cover in (one, two)]
-        np.testing.assert_array_equal(*mixed)
-    soils = np.array([BACKSCATTER_DB[cover] for cover in (Cover.SOIL, Cover.SMOOTH_SOIL)])
-    assert (np.diff(soils, axis=0) == -6).all()
-    # Rows and the same leaves in no order: single pixels have the same distribution.
-    grown = place(0, 256, 10.0, Recipe({Cover.ORCHARD: 1.0, Cover.SHRUB: 1.0}, woods=0.0))
-    rows, shrubs = (np.sort(grown.weave[grown.cover == cover]) for cover in (Cover.ORCHARD, Cover.SHRUB))
-    levels = np.linspace(0.05, 0.95, 19)
-    np.testing.assert_allclose(np.quantile(rows, levels), np.quantile(shrubs, levels), atol=0.05)
-
-
-def test_shares_of_materials_make_sense_on_every_day() -> None:
-    days = np.arange(1.0, 366.0, 7.0)
-    for cover in Cover:
-        shares = composition(np.full(len(days), cover), days)
-        assert (shares >= 0).all() and (shares.sum(axis=1) <= 1 + 1e-9).all() and (shares.sum(axis=1) > 0.5).all()
-    reddened = composition(np.array([Cover.SOIL]), np.array([100.0]), "red_soil")[0]
-    assert reddened[NAMES.index("soil")] == 0 and reddened[NAMES.index("red_soil")] > 0.9
-
-
-def test_crops_differ_in_when_they_are_green() -> None:
-    green = {cover: seasonal(cover, np.arange(365.0))[0] for cover in SEASONS}
-    assert green[Cover.WHEAT].argmax() < 165 < 185 < green[Cover.MAIZE].argmax()
-    day = np.array([150.0])
-    winter, spring = (seasonal(cover, day)[0] for cover in (Cover.WHEAT, Cover.SPRING_BARLEY))
-    assert abs(winter - spring) < 0.05  # the same in May …
-    winter, spring = (seasonal(cover, day - 90)[0] for cover in (Cover.WHEAT, Cover.SPRING_BARLEY))
-    assert winter - spring > 0.25  # … but not in March
 
 
 def test_spectra_have_the_shapes_that_are_known() -> None:
@@ -150,28 +80,6 @@ def test_clouds_are_bright_and_their_shadows_dark() -> None:
     assert np.median(cloudy[1][shade] / clear[1][shade]) < 0.6
 
 
-def test_bands_are_as_sharp_as_they_are_acquired() -> None:
-    land = place(4)
-    fine, coarse = observe(np.random.default_rng(0), land, SENTINEL2_L2A.pick("B08", "B09"), 150)
-    blurred = np.abs(np.diff(coarse)).mean() / coarse.std()
-    assert blurred < 0.5 * np.abs(np.diff(fine)).mean() / fine.std()
-
-
-def test_radar_sees_roughness_leaves_and_slopes() -> None:
-    plain = Recipe({Cover.SOIL: 1.0, Cover.SMOOTH_SOIL: 1.0, Cover.FOREST: 1.0}, woods=0.0, relief_m=0.0)
-    land = place(0, 128, recipe=plain)
-    vv, vh = backscatter(np.random.default_rng(0), land, 180)
-    mean = {cover: (vv[land.cover == cover].mean(), vh[land.cover == cover].mean()) for cover in plain.fields}
-    assert mean[Cover.SOIL][0] - mean[Cover.SMOOTH_SOIL][0] == pytest.approx(6, abs=1)
-    assert mean[Cover.FOREST][1] > mean[Cover.SOIL][1] + 2
-    grain = vv[land.cover == Cover.SOIL] - mean[Cover.SOIL][0]
-    assert 1.5 < grain.std() < 3.5 and grain.mean() == pytest.approx(0, abs=0.01)
-    hills = place(0, 128, recipe=Recipe({Cover.SOIL: 1.0}, woods=0.0, relief_m=60.0))
-    up, down = (backscatter(np.random.default_rng(0), hills, 180, orbit)[0] for orbit in ("ascending", "descending"))
-    eastward = np.gradient(hills.terrain_m, axis=1)
-    assert np.corrcoef((up - down).ravel(), eastward.ravel())[0, 1] < -0.9
-
-
 @pytest.fixture(scope="module")
 def flights() -> list[tuple[Landscape, Returns]]:
     recipes = (
@@ -185,18 +93,6 @@ def flights() -> list[tuple[Landscape, Returns]]:
         land, things = furnish(rng, land, line=seed == 0)
         values.append((land, scan(rng, land, things, 16.0)))
     return values
-
-
-def test_echoes_are_well_formed(flights: list[tuple[Landscape, Returns]]) -> None:
-    for _, cloud in flights:
-        assert 12 < len(cloud) / 2500 < 20
-        assert (cloud.return_number >= 1).all() and (cloud.return_number <= cloud.number_of_returns).all()
-        assert cloud.number_of_returns.max() >= 4
-        assert (cloud.xyz[:, :2] >= 0).all() and (cloud.xyz[:, :2] < 50).all()
-        follows = cloud.return_number[1:] == cloud.return_number[:-1] + 1
-        same_pulse = follows & (cloud.number_of_returns[1:] == cloud.number_of_returns[:-1])
-        assert (np.diff(cloud.xyz[:, 2])[same_pulse] < 0.3).all()  # later is lower
-        assert 6.0 < np.log1p(cloud.intensity).mean() < 8.0
 
 
 def test_several_returns_are_of_plants_and_the_last_of_the_ground(flights: list[tuple[Landscape, Returns]]) -> None:
@@ -232,17 +128,3 @@ def test_roofs_water_bridges_and_wires_are_where_they_should_be(flights: list[tu
             density = (cloud.kind == Point.WATER).sum() / (wet.sum() * 0.04)
             assert density < 5  # of about 16 points/m²
         assert (above[cloud.kind == Point.POWER_LINE] > 8).all()
-
-
-def test_the_image_is_of_the_same_place(flights: list[tuple[Landscape, Returns]]) -> None:
-    land, cloud = flights[0]
-    infrared, red, *_ = observe(np.random.default_rng(0), land, BANDS, 190)
-    at = land.canvas.pixels(cloud.xyz[:, 0], cloud.xyz[:, 1])
-    index = ((infrared - red) / np.maximum(infrared + red, 1))[at]
-    leaves = (cloud.kind == Point.VEGETATION) & (cloud.return_number == 1) & (cloud.number_of_returns > 1)
-    assert np.median(index[leaves]) > np.median(index[cloud.kind == Point.BUILDING]) + 0.1
-
-
-def test_every_kind_of_point_has_a_class_of_the_datasets() -> None:
-    assert set(DALES) == set(FRACTAL) == set(Point)
-    assert set(DALES.values()) == {-1, *range(8)} and set(FRACTAL.values()) == set(range(7))

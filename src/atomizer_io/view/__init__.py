@@ -1,0 +1,1 @@
+"""`atomizer view`: a local page on which a model is queried, switched and labelled."""
