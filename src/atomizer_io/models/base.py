@@ -151,6 +151,13 @@ class Model(nn.Module, abc.ABC):
         """Return the beginnings of names of parameters, layer by layer, for learning rates that differ by layer."""
         return self.stages
 
+    def sensitive(self) -> tuple[str, ...]:
+        """Return the beginnings of names of the parameters that :meth:`initialise` makes sensitive to small changes.
+
+        Training moves them by ``training.sensitive_rate`` of the learning rate.
+        """
+        return ()
+
     @abc.abstractmethod
     def preparer(self) -> Preparer:
         """Return what prepares samples for :meth:`predict`, without weights."""

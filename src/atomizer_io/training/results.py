@@ -17,6 +17,7 @@ from atomizer_io.errors import AtomizerError, DataError
 from atomizer_io.models.base import Cost
 from atomizer_io.models.registry import load_model
 from atomizer_io.texts import json_text, parse_json, write_text
+from atomizer_io.training import surroundings
 from atomizer_io.training.build import costs_of
 from atomizer_io.training.config import Run
 from atomizer_io.training.evaluate import score
@@ -48,6 +49,7 @@ def conclude(
     write_metrics(result, timing, folder)
     if result["finished"]:  # the file is there before: the baselines take their time, and may be interrupted
         with timing.phase(BASELINES):
+            result["surroundings"] = look_around(run, folder / BEST)
             over = timing.over if schedule is None else (lambda: timing.over(schedule.seconds))
             result["baselines"] = compare(run, task_spec, result["scores"], over)
         write_metrics(result, timing, folder)
@@ -205,6 +207,16 @@ def compare(
         print(text)
     own = {"fitted_on": baselines.fitted_on, "seconds": baselines.seconds, "settings": baselines.settings}
     return {**own, "scores": by_use}
+
+
+def look_around(run: Run, folder: Path) -> dict[str, Any] | None:
+    """Print and return how much the predictions of the best model depend on what lies around them."""
+    if run.data.val is None:
+        return None
+    model = load_model(folder)
+    measured = surroundings.surroundings(model, open_split(run, "val").for_evaluation(), run.seed)
+    print(surroundings.sentence(measured, model.task_spec))
+    return measured
 
 
 def lost(scores: dict[str, Any], baselines: dict[str, dict[str, dict[str, Any]]], task_spec: TaskSpec) -> str | None:
