@@ -26,10 +26,9 @@ from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import RasterInput
 from atomizer_io.models.base import Cost, Model
 from atomizer_io.prediction import at_positions, products
-from atomizer_io.prediction.at_positions import PositionTask
+from atomizer_io.prediction.at_positions import PositionTable, PositionTask
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
-from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.prediction.products import RasterProduct
 from atomizer_io.prediction.raster_windows import MapStrips, RasterWindow, ramp
 from atomizer_io.prediction.rasters import RasterScene, paths_of, predict_window
