@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("outputs").add_argument
     text = "vectors as a GeoTIFF (.tif), a Zarr store (.zarr) or GeoParquet points (.parquet); with --like a GeoTIFF"
     add("-o", "--output", required=True, type=Path, metavar="FILE", help=text)
-    text = "vectors at the coordinates of a table instead of pixels: CSV (x,y or lon,lat) or GeoPackage"
+    text = "vectors at given coordinates instead of pixels: CSV (x,y or lon,lat), or points of a vector file"
     add("--at", type=Path, metavar="FILE", help=text)
     text = "map how like each pixel is to the place with these coordinates; write --like=X,Y where X is negative"
     add("--like", metavar="X,Y", help=text)
