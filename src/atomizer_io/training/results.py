@@ -14,6 +14,7 @@ import numpy as np
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.scene_decoder import Decoding
 from atomizer_io.errors import AtomizerError, DataError
+from atomizer_io.models import card
 from atomizer_io.models.base import Cost
 from atomizer_io.models.registry import load_model
 from atomizer_io.texts import json_text, parse_json, write_text
@@ -53,10 +54,26 @@ def conclude(
             over = timing.over if schedule is None else (lambda: timing.over(schedule.seconds))
             result["baselines"] = compare(run, task_spec, result["scores"], over)
         write_metrics(result, timing, folder)
+    write_card(run, result, folder / BEST)
     for path, cause in result["skipped"].items():
         print(f"skipped {path}: {cause}")
     print(timing.line())
     return result
+
+
+def write_card(run: Run, result: dict[str, Any], folder: Path) -> None:
+    """Write the model card of the best model: with its training data, its scores, and the baselines it lost to."""
+    model = load_model(folder)
+    baselines = result.get("baselines") or {}
+    known = {
+        "data": run.data.name,
+        "checkpoint": run.model.checkpoint,
+        "steps": result["steps"],
+        "seed": run.seed,
+        "scores": result["scores"],
+        "note": lost(result["scores"], baselines["scores"], model.task_spec) if baselines else None,
+    }
+    card.write(model, folder, known)
 
 
 def write_metrics(result: dict[str, Any], timing: Timing, folder: Path) -> None:
