@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atomizer_io.data.atoms import AtomSet
-from atomizer_io.decoding.options import Decoding
+from atomizer_io.decoding.scene_decoder import Decoding
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.base import Cost
 
