@@ -1,6 +1,6 @@
 """A raster on a server, read in ranges of bytes by Python: GDAL itself has no network.
 
-The address is one that a user names, never one that stands in a file, and its host is the only one that is asked: a
+The address is one that a user names, never one that stands in a file, and its host is the only one that is contacted: a
 redirect to another is refused.
 """
 
