@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from atomizer_io.decoding.calibration import load_all
-from atomizer_io.decoding.options import NAMES
 from atomizer_io.decoding.predictor import different
+from atomizer_io.decoding.scene_decoder import NAMES
 from atomizer_io.errors import ConfigError
 from atomizer_io.figures.class_colours import class_colours
 from atomizer_io.models.base import Model

@@ -18,7 +18,7 @@ export class SceneMap {
       maxPitch: 0,
       fadeDuration: 0,
       bounds: this.bounds(),
-      fitBoundsOptions: { padding: 24 },
+      fitBoundsOptions: { padding: { top: 56, bottom: 24, left: 24, right: 24 } }, // below the legend
       maxZoom: 24,
       renderWorldCopies: false,
       canvasContextAttributes: { antialias: false, preserveDrawingBuffer: true },
@@ -66,10 +66,6 @@ export class SceneMap {
   bounds() {
     const { width, height, pixel_m: [dx, dy] } = this.grid;
     return [this.lngLat([0, 0]), this.lngLat([width * dx, height * dy])];
-  }
-
-  fit() {
-    this.map.fitBounds(this.bounds(), { padding: 24, animate: false });
   }
 
   // Show pixels (a canvas of any size over the whole scene), or show them anew.
