@@ -6,9 +6,8 @@ atomizer view runs/lidar/best --points tile.laz
 atomizer view
 
 Without arguments it opens the model and the scene that `atomizer demo` left in demo-output; MODEL may be the folder of
-another demo. --sensor, --bands, --date,
---gsd, --crs and --nodata belong to the --raster before them. The server listens on 127.0.0.1 only and needs the token
-in the address; nothing is written until "save" or "train" is pressed.
+another demo. --sensor, --bands, --date, --gsd, --crs and --nodata belong to the --raster before them. The server
+listens on 127.0.0.1 only and needs the token in the address; nothing is written until "save" or "train" is pressed.
 """
 
 from __future__ import annotations
