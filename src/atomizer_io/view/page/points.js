@@ -37,12 +37,12 @@ export async function pointsPage(scene, tabs) {
   const order = Uint32Array.from(points.z.keys()).sort((a, b) => points.z[a] - points.z[b]);
   const above = () => {
     const image = new ImageData(width, height);
-    const spread = Math.max(1, Math.round(Math.sqrt((width * height) / total)));
+    const side = Math.max(1, Math.round(Math.sqrt((width * height) / total)));
     for (const i of order) {
       const [column, row] = [Math.floor(points.x[i] / pixel), Math.floor(height - points.y[i] / pixel)];
       const parts = [...colour(i), 255];
-      for (let y = row; y < Math.min(height, row + spread); y++)
-        for (let x = column; x < Math.min(width, column + spread); x++) if (y >= 0) image.data.set(parts, 4 * (y * width + x));
+      for (let y = row; y < Math.min(height, row + side); y++)
+        for (let x = column; x < Math.min(width, column + side); x++) if (y >= 0) image.data.set(parts, 4 * (y * width + x));
     }
     canvas.getContext("2d").putImageData(image, 0, 0);
     map.show("points", canvas);
