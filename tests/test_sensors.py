@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atomizer_io import sensors
+from atomizer_io import LEARNED_CHANNELS, create_model, sensors
 from atomizer_io.data.atoms import AtomSet, Channel
 from atomizer_io.data.sensors import (
     AERIAL,
@@ -187,19 +187,31 @@ def test_catalogue_is_sane(key: str, sensor: Sensor) -> None:
         assert len(sensor.group(group)) > 0
 
 
-@pytest.mark.parametrize(
-    "channels",
-    [SENTINEL2.channels, SENTINEL2_L2A.channels, HLS.channels, LANDSAT8.pick(*(f"B{i}" for i in range(1, 8)))],
-)
-def test_wavelengths_ascend_in_band_order(channels: tuple[Channel, ...]) -> None:
-    wavelengths = [channel.wavelength_um or 0.0 for channel in channels]
+@pytest.mark.parametrize("key", ["sentinel2", "sentinel2_l2a", "hls", "superdove", "sentinel3_olci", "EMIT", "DESIS"])
+def test_wavelengths_ascend_in_band_order(key: str) -> None:
+    wavelengths = [channel.wavelength_um or 0.0 for channel in SENSORS[key]]
     assert wavelengths == sorted(wavelengths) and len(set(wavelengths)) == len(wavelengths)
 
 
-def test_red_is_longer_than_green_is_longer_than_blue() -> None:
-    for sensor in (SENTINEL2, SENTINEL2_L2A, HLS, LANDSAT8, AERIAL, VHR):
-        red, green, blue = (channel.wavelength_um or 0.0 for channel in sensor.group("rgb"))
-        assert red > green > blue > 0.4
+def test_groups_lie_where_their_names_say() -> None:
+    ranges = {"red_edge": (0.69, 0.8), "nir": (0.75, 1.0), "swir": (1.1, 2.5), "thermal": (8.0, 13.0)}
+    for sensor in SENSORS.values():
+        if "rgb" in sensor.groups:
+            red, green, blue = (channel.wavelength_um or 0.0 for channel in sensor.group("rgb"))
+            assert 0.7 > red > green > blue > 0.4
+        for group, (low, high) in ranges.items():
+            assert all(
+                low < (c.wavelength_um or 0) < high for c in (sensor.group(group) if group in sensor.groups else ())
+            )
+
+
+def test_sensors_of_one_instrument_and_of_radars_of_one_wavelength() -> None:
+    assert len(SENSORS) >= 25
+    assert [c.wavelength_um for c in SENSORS["landsat9"]] == [c.wavelength_um for c in LANDSAT8]
+    assert SENSORS["EnMAP"].names[90:92] == ("VNIR091", "SWIR001") and len(SENSORS["EnMAP"]) == 224
+    assert SENSORS["EMIT"]["B285"].wavelength_um == 2.493 and SENSORS["EMIT"]["B285"].gsd_m == 60.0
+    model = create_model("atomizer_io_tiny", channels=(*SENSORS["palsar2"].pick("HH"), SENSORS["landsat5"]["B6"]))
+    assert model.config.learned_channels == (*LEARNED_CHANNELS, "L_HH", "landsat5 B6")  # and not the C-band HH
 
 
 def test_catalogue_values() -> None:
@@ -219,7 +231,7 @@ def test_get() -> None:
     assert sensors.get("sentinel2") is SENTINEL2
     assert sensors.get("Sentinel-2 L2A") is SENTINEL2_L2A
     assert all(sensors.get(sensor.name) is sensor for sensor in SENSORS.values())
-    with pytest.raises(UnknownChannelError, match=r"'landsat' is not a known sensor; did you mean landsat8\?"):
+    with pytest.raises(UnknownChannelError, match=r"'landsat' is not a known sensor; did you mean landsat"):
         sensors.get("landsat")
 
 

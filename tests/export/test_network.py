@@ -60,6 +60,7 @@ def exported(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None
         {"task": "scene_regression", "num_outputs": 1, "target_std": 5.0},
         {"temporal": True},
         {"temporal": True, "temporal_residual": True},
+        {"temporal": True, "temporal_depth": 1},
         {"temporal": True, "task": "classification", "rope": False},
         {"observation_conditioning": False},
         {"observation_mlp": True},

@@ -13,6 +13,7 @@ from atomizer_io.models.atomizer.diagnostics import diagnose
 from atomizer_io.models.atomizer.prepare import PreparedSample
 from atomizer_io.training import config
 from atomizer_io.training.build import initialise
+from atomizer_io.training.optimizer import parameter_groups
 from atomizer_io.training.run import make_loaders, prepare
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -64,6 +65,19 @@ def test_latents_of_a_scene_differ_by_more_than_they_have_in_common(tmp_path: An
     assert differing > common
     common, differing = encoded(*prepared(tmp_path / "torch", options, "torch"))
     assert differing < common  # or nothing had to be done
+
+
+def test_whitened_layers_move_by_a_share_of_the_learning_rate(tmp_path: Any) -> None:
+    model, _ = prepared(tmp_path, KINDS["two sensors"], "data")
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    for initialisation, shares in (("data", [0.01, 1.0]), ("torch", [1.0])):
+        settings = config.TrainingSettings(learning_rate=1.0, sensitive_rate=0.01, initialisation=initialisation)
+        groups = parameter_groups(model, settings)
+        assert [group["lr"] for group in groups] == shares
+    whitened, *_ = parameter_groups(model, config.TrainingSettings())
+    stages = {".".join(names[id(weight)].split(".")[:2]) for weight in whitened["params"]}
+    reading = {"encoder.h_init", "encoder.attention", "encoder.out", "decoder.observation", "tokenizer.learned"}
+    assert stages == reading
 
 
 def test_the_diagnosis_of_stages(tmp_path: Any) -> None:

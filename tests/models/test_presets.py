@@ -108,3 +108,18 @@ def test_settings_that_did_nothing_are_gone(removed: dict[str, object], tmp_path
     saved = json.loads((tmp_path / "config.json").read_text())
     assert (saved["config"]["dimensions"], saved["config"]["query_height"]) == (2, False)  # as before they were gone
     assert aio.load_model(tmp_path).config == model.config
+
+
+def test_other_names_of_outputs_and_channels() -> None:
+    model = aio.create_model("atomizer_io_tiny", num_classes=7, sensor="sentinel2", bands=["B04", "nir_narrow"])
+    assert model.task_spec.num_outputs == 7
+    assert model.task_spec.channels == aio.sensors.SENTINEL2.pick("B04", "B8A")
+    assert len(aio.create_model("atomizer_io_tiny", sensor=aio.sensors.SENTINEL2).task_spec.channels) == 13
+    for wrong, message in (
+        ({"num_classes": 3, "num_outputs": 3}, "num_outputs= and num_classes= are given"),
+        ({"bands": ["B04"]}, "say which with sensor="),
+        ({"sensor": "sentinel2", "channels": ()}, "channels= and sensor= and bands= are given"),
+        ({"pretrained": True}, "no pretrained weights of atomizer_io_tiny yet"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            aio.create_model("atomizer_io_tiny", **wrong)

@@ -52,6 +52,13 @@ def cases() -> dict[str, Case]:
         "series, joint": Case([series], [grid], {}, {}),
         "series, temporal": Case([series], [grid], {"temporal": True}, {}),
         "series, mean as a residual": Case([series], [grid], {"temporal": True, "temporal_residual": True}, {}),
+        "series, merged before the last block": Case(
+            [series, raster(7, day=200)],
+            [grid, grid],
+            {"temporal": True, "temporal_residual": True, "temporal_depth": 1, "depth": 2},
+            {},
+        ),
+        "series, merged before all blocks": Case([series], [grid], {"temporal": True, "temporal_depth": 0}, {}),
         "temporal, steps missing": Case(
             [series, raster(7, day=200), raster(8, day=None, timestep=0) + raster(9, day=None, timestep=1)],
             [grid, grid, grid],

@@ -23,7 +23,7 @@ from atomizer_io.models import seal, storage
 from atomizer_io.models.atomizer.config import SiteField
 from scenes import SMALL, forge, queries, raster
 
-FILES = ["config.json", "model.safetensors"]
+FILES = ["README.md", "config.json", "model.safetensors"]
 
 
 def small(**changes) -> aio.AtomizerIO:
@@ -99,7 +99,7 @@ def test_the_description_comes_back_whole(tmp_path: Path) -> None:
     assert description["library_version"] == aio.__version__
 
 
-def test_two_files_and_no_pickle(saved: Path) -> None:
+def test_no_file_is_a_pickle(saved: Path) -> None:
     assert listing(saved) == FILES
     model = small()
     tensors = load_file(saved / "model.safetensors")  # a reader that cannot run code

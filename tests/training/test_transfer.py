@@ -136,7 +136,7 @@ def test_the_earlier_name_is_still_read(saved: Path) -> None:
 
 def test_rates_fall_from_layer_to_layer_for_what_was_loaded(saved: Path) -> None:
     model, transfer = begun(saved, Scenes(), freeze=["encoder"])
-    training = config.TrainingSettings(learning_rate=1.0, layer_decay=0.5)
+    training = config.TrainingSettings(learning_rate=1.0, layer_decay=0.5, sensitive_rate=1.0)
     rate = {id(p): group["lr"] for group in parameter_groups(model, training, transfer.loaded) for p in group["params"]}
     rates = {name: rate.get(id(weight)) for name, weight in model.named_parameters()}
     assert rates["head.linear.weight"] == 1.0 == rates["tokenizer.learned"]  # which has new rows

@@ -155,7 +155,10 @@ class Network(nn.Module):
         model, decoder = self.model, self.model.decoder
         atoms = self.atoms(inputs)
         h_TLD = self.encode(atoms, inputs)
-        h_LD = h_TLD[0] if model.temporal is None else model.temporal(h_TLD, inputs["step_day"])
+        h_LD = h_TLD[0]
+        if model.temporal is not None:
+            h_1LD, rest = model.temporal(h_TLD, inputs["step_day"])[None], slice(model.config.step_depth, None)
+            h_LD = model.processor(h_1LD, inputs["anchor"][None], rest)[0]
         if decoder is None:
             logits: Tensor = model.head(h_LD.mean(dim=0, keepdim=True))
             return logits
@@ -198,7 +201,7 @@ class Network(nn.Module):
         return torch.cat([gsd_KF.to(table.dtype), band_KF, time_KF.to(table.dtype)], dim=-1)
 
     def encode(self, atoms: Atoms, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Return encoded and processed latents (T, L, D); every row of atoms is a segment of its cell."""
+        """Return latents (T, L, D) as they are merged; every row of atoms is a segment of its cell."""
         encoder, anchors_L2, cell_R = self.model.encoder, inputs["anchor"], inputs["cell"]
         steps = inputs["step_day"].shape[0] if "step_day" in inputs else 1
         attention, shape = encoder.attention, (steps, anchors_L2.shape[0])
@@ -208,7 +211,9 @@ class Network(nn.Module):
         cells = shape[0] * shape[1]  # one more is of atoms that only queries see
         merged_LHE = merge_rows(lse_RH, out_RHE, cell_R, cells + 1, attention.of_empty_cell())[:cells]
         h_TLD = encoder.latents(merged_LHE.flatten(1)).unflatten(0, shape)
-        processed_TLD: Tensor = self.model.processor(h_TLD, anchors_L2.expand(steps, -1, -1))
+        processed_TLD: Tensor = self.model.processor(
+            h_TLD, anchors_L2.expand(steps, -1, -1), slice(self.model.config.step_depth)
+        )
         return processed_TLD
 
 

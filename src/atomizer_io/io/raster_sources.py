@@ -104,9 +104,12 @@ class RasterInput:
     def known_by(self, channels: Sequence[Channel]) -> RasterInput:
         """Return the raster with its sensor described by ``channels``, where they have all bands that it names.
 
-        A sensor of the catalogue stays as it is.
+        A sensor of the catalogue that has these bands stays as it is.
         """
-        if not isinstance(self.sensor, str) or self.bands is None or find(self.sensor) is not None:
+        if not isinstance(self.sensor, str) or self.bands is None:
+            return self
+        listed_sensor = find(self.sensor)
+        if listed_sensor is not None and all(name in listed_sensor for name in self.bands if name != LEFT_OUT):
             return self
         own = tuple(channel for channel in channels if plain_name(channel.sensor) == plain_name(self.sensor))
         sensor = Sensor(own[0].sensor, own) if own else None

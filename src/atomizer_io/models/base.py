@@ -151,6 +151,13 @@ class Model(nn.Module, abc.ABC):
         """Return the beginnings of names of parameters, layer by layer, for learning rates that differ by layer."""
         return self.stages
 
+    def sensitive(self) -> tuple[str, ...]:
+        """Return the beginnings of names of the parameters that :meth:`initialise` makes sensitive to small changes.
+
+        Training moves them by ``training.sensitive_rate`` of the learning rate.
+        """
+        return ()
+
     @abc.abstractmethod
     def preparer(self) -> Preparer:
         """Return what prepares samples for :meth:`predict`, without weights."""
@@ -252,10 +259,21 @@ class Model(nn.Module, abc.ABC):
         return next(self.parameters()).device
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``config.json`` and ``model.safetensors`` into ``folder``."""
+        """Write ``config.json``, ``model.safetensors`` and a model card (``README.md``) into ``folder``."""
         from atomizer_io.models.storage import save
 
         save(self, Path(folder))
+
+    def push_to_hub(
+        self, repo_id: str, *, private: bool | None = None, token: str | None = None, revision: str | None = None
+    ) -> str:
+        """Save the model under ``owner/name`` on the Hugging Face hub; return the address of the commit.
+
+        The repository is made where there is none. Without a ``token`` that of ``hf auth login`` counts.
+        """
+        from atomizer_io.models.storage import push
+
+        return push(self, repo_id, private=private, token=token, revision=revision)
 
     @classmethod
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> Self:

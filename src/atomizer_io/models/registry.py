@@ -10,11 +10,14 @@ import difflib
 import functools
 import importlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.data import sensors
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sensors import Sensor
 from atomizer_io.data.task_spec import FIELDS, TaskSpec
 from atomizer_io.errors import CheckpointError, ConfigError
 from atomizer_io.models.base import Model, Preset
@@ -67,16 +70,49 @@ def preset(name: str) -> tuple[type[Model], Preset]:
     return family(model), settings
 
 
-def create_model(name: str, *, task_spec: TaskSpec | None = None, **settings: Any) -> Any:
+def create_model(
+    name: str,
+    *,
+    task_spec: TaskSpec | None = None,
+    num_classes: int | None = None,
+    sensor: str | Sensor | None = None,
+    bands: Sequence[str] | None = None,
+    pretrained: bool = False,
+    **settings: Any,
+) -> Any:
     """Return the model called ``name`` with fresh weights.
 
     Keywords that are fields of :class:`~atomizer_io.data.task_spec.TaskSpec` (``task``, ``num_outputs``,
     ``class_names``, ``channels``, ``extent_m``, …) say what is predicted; all others are settings of the architecture.
+    ``num_classes`` is another name of ``num_outputs``; ``bands`` of a ``sensor`` (all of them if none are named) stand
+    for ``channels``.
     """
     model, usual = preset(name)
+    if pretrained:
+        raise ConfigError(
+            f"there are no pretrained weights of {name} yet: leave pretrained out for fresh ones, or take those of a "
+            "saved model (aio.load_model, or the setting model.checkpoint of a training)"
+        )
+    for known, short, value in (
+        ("num_outputs", "num_classes", num_classes),
+        ("channels", "sensor= and bands", _channels(sensor, bands)),
+    ):
+        if value is not None and known in settings:
+            raise ConfigError(f"{known}= and {short}= are given, which stand for the same: leave one out")
+        settings |= {} if value is None else {known: value}
     changes = {key: settings.pop(key) for key in FIELDS if key in settings}
     whole = (TaskSpec(**usual.task_spec) if task_spec is None else task_spec).replace(**changes)
     return model.build(whole, {**usual.settings, **model.adapted(whole, settings)}, preset=name)
+
+
+def _channels(sensor: str | Sensor | None, bands: Sequence[str] | None) -> tuple[Channel, ...] | None:
+    """Return the channels of these bands of a sensor, all of them where none are named."""
+    if sensor is None:
+        if bands is not None:
+            raise ConfigError("bands= are bands of a sensor: say which with sensor=, such as sensor='sentinel2'")
+        return None
+    chosen = sensors.get(sensor) if isinstance(sensor, str) else sensor
+    return chosen.channels if bands is None else chosen.pick(*bands)
 
 
 def load_model(source: str | Path, *, revision: str | None = None) -> Any:

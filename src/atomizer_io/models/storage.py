@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
+from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
@@ -24,7 +24,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from atomizer_io.data.task_spec import FIELDS, TaskSpec
 from atomizer_io.durable import make_folder, publish
 from atomizer_io.errors import CheckpointError
-from atomizer_io.models import seal
+from atomizer_io.models import card, seal
 from atomizer_io.models.base import Model
 from atomizer_io.models.registry import family, list_models
 from atomizer_io.models.seal import CALIBRATION, CONFIG, WEIGHTS
@@ -37,6 +37,12 @@ SAVING = ".saving"  # how folders begin that hold a file until it is complete
 
 
 def save(model: Model, folder: Path) -> None:
+    """Write a model and its card."""
+    _save(model, folder)
+    card.write(model, folder)
+
+
+def _save(model: Model, folder: Path) -> None:
     """Write both files completely beside their final names, then rename: what was there before stays until then.
 
     The weights hold the seal, so that they may be replaced as often as a run improves, as long as the text is the same.
@@ -61,6 +67,21 @@ def save(model: Model, folder: Path) -> None:
         publish({Path(temporary, name): folder / name for name in (WEIGHTS, CONFIG)})
 
 
+def push(model: Model, repo_id: str, *, private: bool | None, token: str | None, revision: str | None) -> str:
+    """Save a model as a repository of the Hugging Face hub; return the address of the commit."""
+    api = HfApi(token=token)
+    try:
+        repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        with tempfile.TemporaryDirectory() as folder:
+            save(model, Path(folder))
+            commit = api.upload_folder(
+                repo_id=repo_id, folder_path=folder, revision=revision, commit_message=f"{model.family} by atomizer-io"
+            )
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise CheckpointError(f"the Hugging Face hub did not take the model as {repo_id!r}: {error}") from error
+    return str(commit.commit_url)
+
+
 def load(source: str | Path, *, revision: str | None = None) -> Any:
     """A model in evaluation mode, with the settings and weights found at ``source``; a broken seal is refused."""
     return _load(_folder(source, revision))
@@ -73,7 +94,7 @@ def seal_at(source: str | Path) -> str | None:
 
 def seal_again(folder: Path) -> None:
     """Seal a model whose files were changed on purpose, or that is older than seals."""
-    save(_load(folder, sealed=False), folder)
+    _save(_load(folder, sealed=False), folder)
 
 
 def _load(folder: Path, *, sealed: bool = True) -> Any:
@@ -131,7 +152,9 @@ def _folder(source: str | Path, revision: str | None) -> Path:
             f"Hugging Face hub as 'owner/name'.{preset}"
         )
     try:
-        return Path(snapshot_download(str(source), revision=revision, allow_patterns=[CONFIG, WEIGHTS, CALIBRATION]))
+        return Path(
+            snapshot_download(str(source), revision=revision, allow_patterns=[CONFIG, WEIGHTS, CALIBRATION, card.CARD])
+        )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise CheckpointError(
             f"there is no folder {path.absolute()}, and the Hugging Face hub could not give a model {source!r}: {error}"

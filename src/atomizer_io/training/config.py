@@ -122,6 +122,7 @@ class TrainingSettings:
     weight_decay: float = 0.05
     ema: float = 0.999
     initialisation: Literal["data", "torch"] = FROM_DATA  # of fresh weights: from training samples, or torch's own
+    sensitive_rate: float = 0.003  # share of the learning rate for the layers that initialisation from data whitens
     warmup: float = 0.05
     gradient_clip: float | None = 1.0
     patience: int = 10
@@ -156,6 +157,10 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.ema < 1:
             raise ConfigError(f"training.ema must be from 0 (off) to below 1, got {self.ema}")
+        if not 0 < self.sensitive_rate <= 1:
+            raise ConfigError(
+                f"training.sensitive_rate must be above 0, and 1 (the whole rate) at most, got {self.sensitive_rate}"
+            )
         if not 0 < self.layer_decay <= 1:
             raise ConfigError(f"training.layer_decay must be above 0, and 1 (off) at most, got {self.layer_decay}")
         if not 0 <= self.cooldown <= 1:

@@ -9,28 +9,31 @@ import torch
 from torch import Tensor, nn
 
 from atomizer_io.models.base import Model
-from atomizer_io.training.config import TrainingSettings
+from atomizer_io.training.config import FROM_DATA, TrainingSettings
 
 SMALL_NORM = 1e-6  # that torch adds to a norm before it divides by it
 
 
 def parameter_groups(model: Model, training: TrainingSettings, loaded: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Return the trained weights in groups of one learning rate, those of the last layers last.
+    """Return the trained weights in groups of one learning rate, the lowest first.
 
     The rate falls by ``layer_decay`` from layer to layer towards the input, for what was ``loaded`` from a checkpoint;
-    what is new there has the whole rate. Without a checkpoint it falls for all.
+    what is new there has the whole rate. Without a checkpoint it falls for all. Layers that the initialisation from
+    data made sensitive have ``sensitive_rate`` of it.
     """
-    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    if training.layer_decay == 1:
-        return [{"params": list(trained.values())}]
     layers = model.layers()
-    groups: dict[int, list[Tensor]] = {}
-    for name, weight in trained.items():
+    sensitive = model.sensitive() if training.initialisation == FROM_DATA else ()
+    groups: dict[float, list[Tensor]] = {}
+    for name, weight in model.named_parameters():
+        if not weight.requires_grad:
+            continue
         depth = max((i for i, layer in enumerate(layers) if f"{name}.".startswith(f"{layer}.")), default=0)
         new = bool(loaded) and name not in loaded
-        groups.setdefault(len(layers) - 1 if new else depth, []).append(weight)
-    rate, last = training.learning_rate, len(layers) - 1
-    return [{"params": groups[i], "lr": rate * training.layer_decay ** (last - i)} for i in sorted(groups)]
+        factor = 1.0 if new else training.layer_decay ** (len(layers) - 1 - depth)
+        if f"{name}.".startswith(tuple(f"{layer}." for layer in sensitive)):
+            factor *= training.sensitive_rate
+        groups.setdefault(factor, []).append(weight)
+    return [{"params": groups[factor], "lr": training.learning_rate * factor} for factor in sorted(groups)]
 
 
 def adamw(model: Model, training: TrainingSettings, loaded: Collection[str] = ()) -> torch.optim.AdamW:

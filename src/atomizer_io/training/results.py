@@ -14,9 +14,11 @@ import numpy as np
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.scene_decoder import Decoding
 from atomizer_io.errors import AtomizerError, DataError
+from atomizer_io.models import card
 from atomizer_io.models.base import Cost
 from atomizer_io.models.registry import load_model
 from atomizer_io.texts import json_text, parse_json, write_text
+from atomizer_io.training import surroundings
 from atomizer_io.training.build import costs_of
 from atomizer_io.training.config import Run
 from atomizer_io.training.evaluate import score
@@ -48,13 +50,30 @@ def conclude(
     write_metrics(result, timing, folder)
     if result["finished"]:  # the file is there before: the baselines take their time, and may be interrupted
         with timing.phase(BASELINES):
+            result["surroundings"] = look_around(run, folder / BEST)
             over = timing.over if schedule is None else (lambda: timing.over(schedule.seconds))
             result["baselines"] = compare(run, task_spec, result["scores"], over)
         write_metrics(result, timing, folder)
+    write_card(run, result, folder / BEST)
     for path, cause in result["skipped"].items():
         print(f"skipped {path}: {cause}")
     print(timing.line())
     return result
+
+
+def write_card(run: Run, result: dict[str, Any], folder: Path) -> None:
+    """Write the model card of the best model: with its training data, its scores, and the baselines it lost to."""
+    model = load_model(folder)
+    baselines = result.get("baselines") or {}
+    known = {
+        "data": run.data.name,
+        "checkpoint": run.model.checkpoint,
+        "steps": result["steps"],
+        "seed": run.seed,
+        "scores": result["scores"],
+        "note": lost(result["scores"], baselines["scores"], model.task_spec) if baselines else None,
+    }
+    card.write(model, folder, known)
 
 
 def write_metrics(result: dict[str, Any], timing: Timing, folder: Path) -> None:
@@ -205,6 +224,16 @@ def compare(
         print(text)
     own = {"fitted_on": baselines.fitted_on, "seconds": baselines.seconds, "settings": baselines.settings}
     return {**own, "scores": by_use}
+
+
+def look_around(run: Run, folder: Path) -> dict[str, Any] | None:
+    """Print and return how much the predictions of the best model depend on what lies around them."""
+    if run.data.val is None:
+        return None
+    model = load_model(folder)
+    measured = surroundings.surroundings(model, open_split(run, "val").for_evaluation(), run.seed)
+    print(surroundings.sentence(measured, model.task_spec))
+    return measured
 
 
 def lost(scores: dict[str, Any], baselines: dict[str, dict[str, dict[str, Any]]], task_spec: TaskSpec) -> str | None:

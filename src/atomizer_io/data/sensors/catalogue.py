@@ -16,15 +16,18 @@ from atomizer_io.data.sensors.sensor import Sensor, near_matches
 from atomizer_io.errors import UnknownChannelError
 
 
-def _sensor(key: str, described: Mapping[str, Any], rows: Mapping[str, list[list[Any]]]) -> Sensor:
+def _sensor(key: str, described: Mapping[str, Any]) -> Sensor:
     """Return a sensor of the rows of its instrument that are among its bands, with their statistics."""
-    statistics = zip(described["mean"], described["std"], strict=True)
-    known: dict[str, tuple[float | None, float | None]] = dict(zip(described["bands"].split(), statistics, strict=True))
-    known |= dict.fromkeys(described.get("without_statistics", "").split(), (None, None))
+    rows = _rows_of_ranges(_RANGES[described["ranges"]]) if "ranges" in described else _ROWS[described["rows"]]
+    measured = described.get("bands", "").split()
+    statistics = zip(described.get("mean", ()), described.get("std", ()), strict=True)
+    known: dict[str, tuple[float | None, float | None]] = dict(zip(measured, statistics, strict=True))
+    every = described.get("without_statistics", "").split() if measured else [row[0] for row in rows]
+    known |= dict.fromkeys(every, (None, None))
     channels = []
-    for band, *numbers, aliases in rows[described["rows"]]:
+    for band, *numbers, aliases in rows:
         if band in known:
-            centre_um, width_um = (nm / 1000 for nm in numbers[:2]) if len(numbers) == 3 else (None, None)
+            centre_um, width_um = (nm / 1000 for nm in numbers[:2]) if len(numbers) >= 2 else (None, None)
             gsd_m = described.get("gsd_m", numbers[-1] if numbers else None)
             names = tuple(filter(None, aliases.split(", ")))
             channels.append(Channel(key, band, centre_um, width_um, gsd_m, *known[band], aliases=names))
@@ -32,10 +35,19 @@ def _sensor(key: str, described: Mapping[str, Any], rows: Mapping[str, list[list
     return Sensor(described["title"], tuple(channels), groups)
 
 
+def _rows_of_ranges(ranges: list[list[Any]]) -> list[list[Any]]:
+    """Return a row for each band of a spectrometer, whose bands are evenly spaced: ``VNIR001`` and so on."""
+    return [
+        [f"{name}{number + 1:03d}", round(first + number * (last - first) / (count - 1), 2), width, ""]
+        for name, first, last, count, width in ranges
+        for number in range(count)
+    ]
+
+
 with Path(__file__).with_suffix(".toml").open("rb") as _file:
     _CATALOGUE = tomllib.load(_file)
-_ROWS = _CATALOGUE.pop("rows")
-SENSORS: dict[str, Sensor] = {key: _sensor(key, described, _ROWS) for key, described in _CATALOGUE.items()}
+_ROWS, _RANGES = _CATALOGUE.pop("rows"), _CATALOGUE.pop("ranges")
+SENSORS: dict[str, Sensor] = {key: _sensor(key, described) for key, described in _CATALOGUE.items()}
 
 SENTINEL2, SENTINEL2_L2A, SENTINEL1 = SENSORS["sentinel2"], SENSORS["sentinel2_l2a"], SENSORS["sentinel1"]
 LANDSAT8, HLS, AERIAL, VHR = SENSORS["landsat8"], SENSORS["hls"], SENSORS["aerial"], SENSORS["vhr"]

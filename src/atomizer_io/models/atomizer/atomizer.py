@@ -25,7 +25,7 @@ from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.heads import Head
-from atomizer_io.models.atomizer.initialisation import initialise, new_vectors
+from atomizer_io.models.atomizer.initialisation import SENSITIVE, initialise, new_vectors
 from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
@@ -116,6 +116,10 @@ class AtomizerIO(Model):
         blocks = [f"processor.blocks.{number}" for number in range(len(self.processor.blocks))]
         stages = [[stage, *blocks] if stage == "processor" else [stage] for stage in self.stages]
         return tuple(name for names in stages for name in names)
+
+    def sensitive(self) -> tuple[str, ...]:
+        """Return the layers that read tokens: what they pool is whitened, so small changes of theirs are amplified."""
+        return SENSITIVE
 
     def keep_cost(self, cost: Cost) -> None:
         """Make these counts the model's own; None leaves a count as it is."""
@@ -244,7 +248,7 @@ class AtomizerIO(Model):
 
     def _encoded(self, samples: list[AtomSet], geometries: list[Geometry]) -> Latents:
         tokens = self.tokenizer(samples, geometries)
-        features = self._merge_steps(samples, self._processed(tokens, geometries))
+        features = self._merge_steps(samples, geometries, self._step_latents(tokens, geometries))
         looks = self.decoder is not None and self.decoder.observation is not None
         seen = dict(enumerate(zip(samples, tokens.seen, strict=True))) if looks else {}
         return Latents(features, geometries, samples, seen)
@@ -353,48 +357,50 @@ class AtomizerIO(Model):
         return [atoms.to(device) for atoms in batch]
 
     def process(self, samples: list[AtomSet], geometries: list[Geometry]) -> list[Tensor]:
-        """Encode and process every time step of every sample; return (T, L, D) for each sample."""
-        return self._processed(self.tokenizer(samples, geometries), geometries)
+        """Return the latents (T, L, D) of each sample, time step by time step, as they are merged."""
+        return self._step_latents(self.tokenizer(samples, geometries), geometries)
 
-    def _processed(self, tokens: Tokens, geometries: list[Geometry]) -> list[Tensor]:
-        steps = [(i, cells) for i, geometry in enumerate(geometries) for cells in geometry.cells]
-        owners = [i for i, _ in steps]
+    def _step_latents(self, tokens: Tokens, geometries: list[Geometry]) -> list[Tensor]:
+        owners = [i for i, geometry in enumerate(geometries) for _ in geometry.cells]
         cells = Cells.concatenate(
-            [cells for _, cells in steps],
+            [cells for geometry in geometries for cells in geometry.cells],
             [tokens.first_atom[i] for i in owners],
             [tokens.first_site[i] for i in owners],
             [tokens.first_kind[i] for i in owners],
         )
-        anchors_N2 = torch.cat([geometries[i].anchors_L2 for i in owners])
-        encoded_ND = self.encoder(tokens, cells, anchors_N2)
-        counts = [len(geometries[i].anchors_L2) for i in owners]
-        if len(set(counts)) == 1:  # as mostly: nothing has to be taken apart
-            shape = (len(counts), counts[0])
-            processed_BLD = self.processor(encoded_ND.unflatten(0, shape), anchors_N2.unflatten(0, shape))
-            return list(processed_BLD.split([len(geometry.cells) for geometry in geometries]))
-        h, anchors = list(encoded_ND.split(counts)), anchors_N2.split(counts)
-        for group in alike(counts):
-            processed_BLD = self.processor(
-                torch.stack([h[step] for step in group]), torch.stack([anchors[step] for step in group])
-            )
-            for step, h_LD in zip(group, processed_BLD, strict=True):
-                h[step] = h_LD
-        grouped = iter(h)
-        return [torch.stack([next(grouped) for _ in geometry.cells]) for geometry in geometries]
+        encoded_ND = self.encoder(tokens, cells, torch.cat([geometries[i].anchors_L2 for i in owners]))
+        shapes = [(len(geometry.cells), len(geometry.anchors_L2)) for geometry in geometries]
+        parts = encoded_ND.split([steps * latents for steps, latents in shapes])
+        encoded = [h_ND.unflatten(0, shape) for h_ND, shape in zip(parts, shapes, strict=True)]
+        return self._run_blocks(encoded, geometries, slice(self.config.step_depth))
 
-    def _merge_steps(self, samples: list[AtomSet], processed: list[Tensor]) -> list[Tensor]:
+    def _run_blocks(self, parts: list[Tensor], geometries: list[Geometry], blocks: slice) -> list[Tensor]:
+        """Return latents (T, L, D) of each sample after some blocks; samples with as many latents go together."""
+        processed: dict[int, Tensor] = {}
+        for group in alike([h_TLD.shape[1] for h_TLD in parts]):
+            steps = [len(parts[i]) for i in group]
+            anchors_BL2 = torch.cat([geometries[i].anchors_L2.expand(len(parts[i]), -1, -1) for i in group])
+            processed_BLD = self.processor(torch.cat([parts[i] for i in group]), anchors_BL2, blocks)
+            processed.update(zip(group, processed_BLD.split(steps), strict=True))
+        return [processed[i] for i in range(len(parts))]
+
+    def _merge_steps(self, samples: list[AtomSet], geometries: list[Geometry], steps: list[Tensor]) -> list[Tensor]:
+        """Return the latents (L, D) of each sample: aggregated, and after the blocks that come then."""
         if self.temporal is None:
-            return [h_TLD[0] for h_TLD in processed]
+            return [h_TLD[0] for h_TLD in steps]
         days = [
-            time_steps(atoms)[1][:, None].expand(h_TLD.shape[:2])
-            for atoms, h_TLD in zip(samples, processed, strict=True)
+            time_steps(atoms)[1][:, None].expand(h_TLD.shape[:2]) for atoms, h_TLD in zip(samples, steps, strict=True)
         ]
         merged: dict[int, Tensor] = {}
-        for group in alike([len(h_TLD) for h_TLD in processed]):  # samples with as many steps at once
-            h_TLD, days_TL = (torch.cat([part[i] for i in group], dim=1) for part in (processed, days))
-            parts = self.temporal(h_TLD, days_TL).split([processed[i].shape[1] for i in group])
+        for group in alike([len(h_TLD) for h_TLD in steps]):  # samples with as many steps at once
+            h_TLD, days_TL = (torch.cat([part[i] for i in group], dim=1) for part in (steps, days))
+            parts = self.temporal(h_TLD, days_TL).split([steps[i].shape[1] for i in group])
             merged.update(zip(group, parts, strict=True))
-        return [merged[i] for i in range(len(samples))]
+        aggregated = [merged[i] for i in range(len(samples))]
+        if self.config.step_depth == self.config.depth:
+            return aggregated
+        rest = slice(self.config.step_depth, None)
+        return [h_1LD[0] for h_1LD in self._run_blocks([h_LD[None] for h_LD in aggregated], geometries, rest)]
 
 
 def alike(counts: Sequence[int]) -> list[list[int]]:

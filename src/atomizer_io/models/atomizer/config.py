@@ -106,6 +106,7 @@ class AtomizerConfig(Encodings):
     temporal: bool = False
     temporal_scale_days: float = 180.0
     temporal_residual: bool = False  # κ counts the atoms of all time steps, and the mean over steps is a residual
+    temporal_depth: int | None = None  # blocks of the processor that run on each time step, the others on the aggregate
 
     # Geometry and budgets
     layout: str = "hexagonal"
@@ -135,12 +136,19 @@ class AtomizerConfig(Encodings):
         for name in ("budget", "max_points"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
+        if self.temporal_depth is not None and not 0 <= self.temporal_depth <= self.depth:
+            raise ConfigError(f"temporal_depth must be from 0 to depth ({self.depth}), got {self.temporal_depth}")
         if self.rope and self.self_head_dim % 4:
             raise ConfigError(f"self_head_dim must be a multiple of 4 for two-axis RoPE, got {self.self_head_dim}")
         for field in dataclasses.fields(self):
             positive = field.type == "float" and not field.name.endswith("_dropout")
             if positive and not getattr(self, field.name) > 0:
                 raise ConfigError(f"{field.name} must be positive, got {getattr(self, field.name)}")
+
+    @property
+    def step_depth(self) -> int:
+        """Return how many blocks of the processor run before the time steps are merged."""
+        return self.depth if self.temporal_depth is None or not self.temporal else self.temporal_depth
 
     def replace(self, **changes: Any) -> AtomizerConfig:
         """Return a copy with other settings; an unknown one is an error that names the nearest."""

@@ -92,9 +92,12 @@ def diagnose(
 def stages_of(model: AtomizerIO) -> dict[str, nn.Module]:
     """Return the stages by name, in the order of the computation."""
     named: dict[str, nn.Module] = {"encoder": model.encoder}
-    named |= {f"processor {number}": block for number, block in enumerate(model.processor.blocks, 1)}
+    for number, block in enumerate(model.processor.blocks):
+        if model.temporal is not None and number == model.config.step_depth:
+            named["temporal"] = model.temporal
+        named[f"processor {number + 1}"] = block
     if model.temporal is not None:
-        named["temporal"] = model.temporal
+        named.setdefault("temporal", model.temporal)
     if model.decoder is not None:
         named["decoder input"] = model.decoder.latent.context_norm
         if model.decoder.observation is not None:

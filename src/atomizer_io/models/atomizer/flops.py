@@ -134,7 +134,8 @@ def _processor(model: AtomizerIO, size: InputSize) -> tuple[float, float]:
     c = model.config
     tokens, inner = size.latents + c.global_latents, c.self_heads * c.self_head_dim
     per_token = 4 * c.width * inner + 3 * c.width * round(c.width * c.processor_expansion)
-    return (2.0 * size.steps * c.depth * (tokens * per_token + 2 * tokens**2 * inner),) * 2
+    runs = size.steps * c.step_depth + c.depth - c.step_depth
+    return (2.0 * runs * (tokens * per_token + 2 * tokens**2 * inner),) * 2
 
 
 def _temporal(model: AtomizerIO, size: InputSize) -> tuple[float, float]:

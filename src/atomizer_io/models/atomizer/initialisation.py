@@ -12,7 +12,10 @@ decoder are initialised in two steps (whitening: centred, unit variance of what 
 2. :func:`whiten_attention`: the value layer and the output layer of the attention are set so that its outputs, over
    the cells or queries of the samples, have mean 0 and the same standard deviation in all directions that matter.
 
-Number and shape of the parameters, and all equations, stay those of the paper.
+Number and shape of the parameters, and all equations, stay those of the paper. What is pooled differs little between
+cells, so whitening multiplies it, and every change of the layers before: an optimizer that moves all weights alike
+would scramble the features in each step. Training therefore moves these layers (:data:`SENSITIVE`) by a small part of
+the learning rate.
 
 Shapes: K kinds, B bands, F features, N rows, H heads, E and D features before and after a layer, R directions.
 """
@@ -45,6 +48,9 @@ KIND_FLOOR = 0.03  # share of the largest variance of channels: directions below
 LATENT_FLOOR, OBSERVED_FLOOR = 1e-2, 3e-3  # the same for what cells and queries pooled
 MIN_VARIANCE = 1e-8  # variance of a direction in which nothing differs
 QUERIES = 300  # of a sample, at most
+
+
+SENSITIVE = ("tokenizer", "encoder.h_init", "encoder.attention", "encoder.out", "decoder.observation")
 
 
 @torch.no_grad()

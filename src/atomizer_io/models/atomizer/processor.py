@@ -43,10 +43,10 @@ class Processor(nn.Module):
         self.angles = angles
         self.blocks = nn.ModuleList(block() for _ in range(depth))
 
-    def forward(self, h_BLD: Tensor, anchors_BL2: Tensor) -> Tensor:
-        """Return the processed spatial latents (B, L, D) of scenes that have equally many."""
+    def forward(self, h_BLD: Tensor, anchors_BL2: Tensor, blocks: slice = slice(None)) -> Tensor:
+        """Return the spatial latents (B, L, D), of scenes that have equally many, after some of the blocks."""
         x_BTD = torch.cat([h_BLD, self.global_latents.expand(h_BLD.shape[0], -1, -1)], dim=1)
         angles_BLe = None if self.angles is None else self.angles(anchors_BL2)
-        for block in self.blocks:
+        for block in self.blocks[blocks]:
             x_BTD = block(x_BTD, angles_BLe)
         return x_BTD[:, : h_BLD.shape[1]]

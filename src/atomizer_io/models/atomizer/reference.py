@@ -96,13 +96,13 @@ class Reference:
         """Return processed and, in the temporal mode, aggregated latents (L, D) of one scene."""
         f_NF = self.tokens(atoms)
         positions_S2 = self.positions(atoms, geometry)
-        steps = [
-            self.process(self.encode_step(f_NF, positions_S2, cells, geometry.anchors_L2), geometry.anchors_L2)
-            for cells in geometry.cells
-        ]
+        anchors_L2, depth = geometry.anchors_L2, self.model.config.step_depth
+        encoded = [self.encode_step(f_NF, positions_S2, cells, anchors_L2) for cells in geometry.cells]
+        steps = [self.process(h_LD, anchors_L2, slice(depth)) for h_LD in encoded]
         if self.model.temporal is None:
             return steps[0]
-        return self.aggregate(torch.stack(steps), time_steps(atoms)[1])
+        h_LD = self.aggregate(torch.stack(steps), time_steps(atoms)[1])
+        return self.process(h_LD, anchors_L2, slice(depth, None))
 
     def encode_step(self, f_NF: Tensor, positions_S2: Tensor, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Return h⁽⁰⁾ (L, D) of one time step."""
@@ -131,12 +131,15 @@ class Reference:
 
     # Processor (§3.4)
 
-    def process(self, h_LD: Tensor, anchors_L2: Tensor) -> Tensor:
-        """Return H⁽ᴮ⁾ (L, D): blocks over spatial and global latents, spatial ones rotated by their anchors."""
+    def process(self, h_LD: Tensor, anchors_L2: Tensor, blocks: slice) -> Tensor:
+        """Return H (L, D) after some blocks over spatial and global latents, spatial ones rotated by their anchors.
+
+        The paper runs all B of them on each time step; those after the aggregation begin with the same global latents.
+        """
         processor = self.model.processor
         x_TD = torch.cat([h_LD, processor.global_latents])
         rotation_Te = None if processor.angles is None else rotation_of(processor.angles, anchors_L2, len(x_TD))
-        for block in processor.blocks:
+        for block in processor.blocks[blocks]:
             assert isinstance(block, TransformerBlock)
             x_TD = x_TD + self_attention(block.attention, x_TD[None], rotation_Te)[0]
             x_TD = x_TD + geglu(block.feedforward, x_TD)
