@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from atomizer_io.cli import build_parser  # noqa: E402
 from atomizer_io.cli.view import session_of  # noqa: E402
-from atomizer_io.view.server import Server  # noqa: E402
+from atomizer_io.viewer.server import Server  # noqa: E402
 from chromium import Chromium  # noqa: E402
 
 TARGET, SIZE = ROOT / "docs/how-to/view", (1200, 760)

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     import starlette  # noqa: F401  before the work, not after it
     import uvicorn  # noqa: F401
 
-    from atomizer_io.view.server import Server
+    from atomizer_io.viewer.server import Server
 
     with Server(session_of(args), args.port) as server:
         print(f"\nopen      {server.address}\nend       Ctrl+C", flush=True)
@@ -64,10 +64,10 @@ def session_of(args: argparse.Namespace) -> Any:
     """Return the session of the options; without any, the demo's."""
     from atomizer_io.cli.info import model_line
     from atomizer_io.errors import ConfigError
-    from atomizer_io.view.clouds import CloudSession, CloudView
-    from atomizer_io.view.labels import read
-    from atomizer_io.view.scenes import RasterView
-    from atomizer_io.view.session import Session
+    from atomizer_io.viewer.clouds import CloudSession, CloudView
+    from atomizer_io.viewer.labels import read
+    from atomizer_io.viewer.scenes import RasterView
+    from atomizer_io.viewer.session import Session
 
     rasters, model = rasters_of(args), args.model
     if args.points is not None:

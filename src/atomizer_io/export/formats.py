@@ -201,9 +201,9 @@ def _try(network: Network, run: Callable[[Mapping[str, Tensor]], list[Tensor]]) 
     with torch.no_grad():
         expected = network(**inputs)
     worst = 0.0
-    for out, wanted in zip(run(inputs), expected if isinstance(expected, tuple) else (expected,), strict=True):
-        error = float((out - wanted).abs().max())
-        if not error <= ALLOWED_ERROR * max(1.0, float(wanted.abs().max())):
+    for out, own in zip(run(inputs), expected if isinstance(expected, tuple) else (expected,), strict=True):
+        error = float((out - own).abs().max())
+        if not error <= ALLOWED_ERROR * max(1.0, float(own.abs().max())):
             raise CheckpointError(f"the exported file differs from the model, by {error:g}: nothing was written")
         worst = max(worst, error)
     return worst

@@ -129,7 +129,7 @@ def seen_shares(attention: ObservationAttention, q_D: Tensor, atoms: Atoms, seen
         _, logits_MWH = attention.hidden_and_logits(folded, atoms.value_Rn.flatten(), atoms.site_SF, block)
         weights_MWH = logits_MWH.softmax(dim=1)
     else:
-        weights_MWH, _, _ = raw_weights(attention, q_D, atoms, seen_MW)  # type: ignore[arg-type]
+        weights_MWH, _, _ = raw_weights(attention, q_D, atoms, seen_MW)
     weights_MWH = torch.where((seen_MW >= 0)[..., None], weights_MWH, 0.0)
     kind_MW = atoms.kind_Rn.flatten()[seen_MW.clamp(min=0)]
     return by_kind(weights_MWH, kind_MW, atoms.kind_KF.shape[0]).mean(dim=1)

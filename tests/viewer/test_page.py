@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from atomizer_io.view.server import Server
+from atomizer_io.viewer.server import Server
 from browser import browser
 from chips import CORNER, read
 from chromium import Chromium

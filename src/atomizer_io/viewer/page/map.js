@@ -2,6 +2,8 @@
 
 import * as maplibre from "./vendor/maplibre-gl.mjs";
 
+if (window.atomizer) maplibre.setWorkerUrl(window.atomizer.worker); // of a notebook
+
 const EARTH_M = 40075016.685578488; // around the equator, where the frame is laid out
 const EMPTY = { type: "FeatureCollection", features: [] };
 

@@ -12,8 +12,8 @@ import torch
 import atomizer_io as aio
 from atomizer_io.errors import AtomizerError
 from atomizer_io.prediction.options import PointCloudWindows
-from atomizer_io.view.clouds import CloudSession, CloudView
-from atomizer_io.view.switches import Switches
+from atomizer_io.viewer.clouds import CloudSession, CloudView
+from atomizer_io.viewer.switches import Switches
 from predicting import predict_points, write_las
 from scenes import SMALL
 

@@ -30,8 +30,8 @@ from atomizer_io.prediction.las_classes import las_codes
 from atomizer_io.prediction.options import Decoding, PointCloudWindows
 from atomizer_io.prediction.point_input import check_points, sources_of
 from atomizer_io.prediction.point_windows import Inputs
-from atomizer_io.view.session import coloured, lead
-from atomizer_io.view.switches import FIELD, Switches
+from atomizer_io.viewer.session import coloured, lead
+from atomizer_io.viewer.switches import FIELD, Switches
 
 MOST_POINTS = 1_000_000
 PIXELS = 640  # along the longer side of the view from above
