@@ -32,7 +32,7 @@ FORBIDDEN = {
 }
 # only these may know that Atomizer-IO is what it is; all others know models by their contract
 KNOW_ATOMIZER = {
-    *("models", "decoding", "export", "figures"),
+    *("models", "decoding", "export", "figures", "integrations"),
     *("cli/export.py", "cli/info.py", "cli/doctor.py", "__init__.py"),
 }
 MOST_PARAMETERS = 10

@@ -2,7 +2,7 @@
 
     python tools/site.py
 
-They go into docs/reference, are not kept in git, and are made before the site is built.
+They go into docs/reference, are not kept in git, and are made before the site is built; so are notebooks to download.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jupytext
+
 from atomizer_io.cli import build_parser
 from atomizer_io.datasets.registry import dataset_class, list_datasets, options_of
 from atomizer_io.models.atomizer.config import AtomizerConfig
@@ -27,7 +29,9 @@ from atomizer_io.training.config import DataSettings, ModelSettings, Run, Traini
 from atomizer_io.training.point_augmentation import PointAugmentation
 from atomizer_io.training.schema import schema
 
-REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
 GROUPS = {
     "The run": ("", Run),
     "Data": ("data.", DataSettings),
@@ -139,6 +143,8 @@ def main() -> int:
     }
     for name, text in pages.items():
         (REFERENCE / name).write_text(text + "\n", encoding="utf-8")
+    for path in sorted((DOCS / "learn").glob("*.md")):
+        jupytext.write(jupytext.read(ROOT / "examples" / f"{path.stem}.py"), path.with_suffix(".ipynb"))
     return 0
 
 

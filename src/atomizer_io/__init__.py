@@ -1,6 +1,6 @@
 """Atomizer-IO: any sensor's observations in, predictions at any position out."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 import importlib
 from typing import TYPE_CHECKING, Any

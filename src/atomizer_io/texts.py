@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from atomizer_io.durable import make_folder, publish
+from atomizer_io.errors import printable
 from atomizer_io.locks import alone
 
 MOST_BYTES = 256 << 20  # of a text
@@ -74,15 +75,18 @@ def write_output(path: Path, text: str) -> None:
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as the text of a CSV file in which a spreadsheet finds no formula; numbers stay as they are."""
+    """Return rows as the text of a CSV file that commands no spreadsheet and no terminal; numbers stay as they are."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([_inert(cell) for cell in row] for row in rows)
     return text.getvalue()
 
 
 def _inert(cell: Any) -> Any:
-    """Return a cell with a quote before what a spreadsheet would run, as OWASP advises."""
-    if not isinstance(cell, str) or not cell.lstrip(" ").startswith(FORMULAS):
+    """Return a cell without control characters, and a quote before what a spreadsheet would run, as OWASP advises."""
+    if not isinstance(cell, str):
+        return cell
+    cell = printable(cell)
+    if not cell.lstrip(" ").startswith(FORMULAS):
         return cell
     try:
         float(cell)

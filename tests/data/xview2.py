@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.datasets.xview2 import CHANNELS, DAMAGE
-from atomizer_io.io.polygons import rasterised
+from atomizer_io.io.geometries import rasterised
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import bands
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import datetime
 import math
 import pickle
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,11 +12,8 @@ import pytest
 import rasterio.crs
 import torch
 
-import atomizer_io as aio
-from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import grid_values
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2, VHR
-from atomizer_io.datasets import adapters
 from atomizer_io.datasets.adapters import TorchGeoDataset, from_torchgeo
 from atomizer_io.errors import AtomsError, ConfigError, UnknownChannelError
 
@@ -108,17 +103,6 @@ def test_dates_in_any_form(dates, days: list[float | None]) -> None:
     assert [a.day_of_year for a in explicit.atoms] == days
 
 
-def test_temporal_coordinates_of_terratorch_count_days_from_zero() -> None:
-    record = {"image": image(3, 2, 6, 8), "mask": mask(), "temporal_coords": torch.tensor([[2021.0, 0], [2021, 184]])}
-    sample = from_torchgeo(record, RGB, layout="CTHW")
-    assert [a.date for a in sample.atoms] == [datetime.date(2021, 1, 1), JULY]
-
-
-def test_a_wrong_number_of_dates() -> None:
-    with pytest.raises(AtomsError, match="3 dates for 2 steps"):
-        from_torchgeo({"image": image(2, 3, 6, 8), "mask": mask(), "dates": [1, 2, 3]}, RGB)
-
-
 def test_several_sensors() -> None:
     radar, optical = image(5, 2, 12, 16), image(3, 6, 8)
     record = {"image_S1": radar, "image_S2": optical, "image_id": 7, "label": torch.rand(6, 8)}
@@ -195,19 +179,6 @@ def test_a_cropped_image_needs_its_pixel_size() -> None:
     assert from_torchgeo(record, RGB, gsd_m=10.0).queries.grid.pixel_m == (10.0, 10.0)
 
 
-def test_several_images_share_the_bounds() -> None:
-    record = {"image_s1": image(2, 12, 16), "image_s2": image(3, 6, 8), "mask": mask(), "bounds": nine()}
-    sample = from_torchgeo(record, {"s1": SENTINEL1.pick("VV", "VH"), "s2": RGB})
-    assert [a.footprint_m for a in sample.atoms] == [(5.0, 5.0), (10.0, 10.0)]
-    assert sample.queries.grid.pixel_m == (10.0, 10.0) and sample.queries.grid.shape == (6, 8)
-
-
-def test_pixels_of_unknown_size() -> None:
-    channels = (Channel("mysat", "a", 0.5, 0.1), Channel("mysat", "b", 0.6, 0.1))
-    with pytest.raises(AtomsError, match="nor its channels state the pixel size: pass gsd_m="):
-        from_torchgeo({"image": image(2, 6, 8), "mask": mask()}, channels)
-
-
 def test_targets() -> None:
     values = image(3, 6, 8)
     assert int(from_torchgeo({"image": values, "label": torch.tensor(4)}, RGB).target) == 4
@@ -276,19 +247,3 @@ def test_a_dataset_of_dictionaries() -> None:
         TorchGeoDataset(record, RGB, gsd=10)
     with pytest.raises(IndexError):
         dataset[3]
-
-
-def test_no_other_library_is_imported() -> None:
-    for node in ast.walk(ast.parse(Path(adapters.__file__).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            assert not {name.split(".")[0] for name in names} & {"torchgeo", "terratorch", "pandas", "pyproj"}
-
-
-def test_a_model_takes_the_sample() -> None:
-    dataset = TorchGeoDataset([{"image": image(3, 12, 16), "mask": mask(12, 16)}], RGB)
-    sample = dataset[0]
-    model = aio.create_model("atomizer_io_tiny", num_outputs=3, channels=dataset.channels, extent_m=160).eval()
-    with torch.no_grad():
-        outputs = model([sample.atoms], [sample.queries.positions[:50]])[0]
-    assert outputs.shape == (50, 3) and bool(outputs.isfinite().all())

@@ -11,7 +11,6 @@ import rasterio
 
 import atomizer_io as aio
 from atomizer_io.data.sample import grid_values
-from atomizer_io.datasets.biomassters import DAYS, is_validation
 from atomizer_io.errors import ConfigError, DataError
 from scenes import data_folder
 
@@ -71,12 +70,6 @@ def test_lists_come_first(folder: Path) -> None:
         aio.datasets.create("biomassters", folder, "test")
 
 
-def test_validation_is_a_fixed_tenth() -> None:
-    chips = [f"{number:08x}" for number in range(0, 1 << 24, 4099)]
-    assert sum(map(is_validation, chips)) == pytest.approx(len(chips) / 10, rel=0.1)
-    assert is_validation("00143a07") and not is_validation("000aa810")  # as it has always been
-
-
 def test_values_are_those_of_the_files(written: Path) -> None:
     dataset = aio.datasets.create("biomassters", written)
     sample = dataset[1]
@@ -101,15 +94,6 @@ def test_bands_are_named(written: Path) -> None:
     assert optical.channels[8].mean == 1023.90
     assert radar.channels[0].mean < 0  # dB, not the published linear power
     assert optical.footprint_m == radar.footprint_m == (10.0, 10.0)
-
-
-def test_months_run_on_past_new_year(written: Path) -> None:
-    assert DAYS == (258, 288, 319, 349, 380, 411, 439, 470, 500, 531, 561, 592)
-    atoms = aio.datasets.create("biomassters", written)[1].atoms
-    radar, optical = sensor(atoms, "sentinel1"), sensor(atoms, "sentinel2_l2a")
-    assert list(radar) == list(range(12)) and list(optical) == [6, 7, 8, 9, 10, 11]
-    for month in optical:
-        assert {atoms.acquisitions[i].day_of_year for i in (radar[month], optical[month])} == {DAYS[month]}
 
 
 def test_what_was_not_seen_is_absent(written: Path) -> None:
@@ -142,14 +126,6 @@ def test_unpublished_targets_are_ignored(folder: Path) -> None:
     shutil.rmtree(folder / "train_agbm")
     with pytest.raises(DataError, match=r"000.*_agbm\.tif: no such file"):
         aio.datasets.create("biomassters", folder)[0]
-
-
-def test_unknown_biomass_is_ignored(folder: Path) -> None:
-    path = folder / "train_agbm" / "0003d2eb_agbm.tif"
-    array = values(path)
-    array[0, 0, :3] = np.nan, np.inf, 0
-    rewrite(path, array)
-    assert aio.datasets.create("biomassters", folder)[0].queries.ignore.nonzero().flatten().tolist() == [0, 1]
 
 
 def cut(path: Path) -> None:
@@ -185,27 +161,6 @@ def test_a_chip_without_images_is_named(folder: Path) -> None:
         path.unlink()
     with pytest.raises(DataError, match=r"0003d2eb_S1_00\.tif: no such file, nor one of another month"):
         aio.datasets.create("biomassters", folder)[0]
-
-
-def test_lists_without_their_column_are_named(folder: Path) -> None:
-    (folder / "biomassters_features_metadata.csv").write_text("filename,month\nx,y\n")
-    with pytest.raises(DataError, match=r"features_metadata\.csv: has no column chip_id, split"):
-        aio.datasets.create("biomassters", folder)
-
-
-def test_short_rows_are_named(folder: Path) -> None:
-    with (folder / "biomassters_features_metadata.csv").open("a") as target:
-        target.write("0003d2eb_S1_00.tif\n")
-    with pytest.raises(DataError, match=r"features_metadata\.csv: row \d+ has no "):
-        aio.datasets.create("biomassters", folder)
-    (folder / "train_Data_list.csv").write_text(",chip_id\n0,00143a07\n1\n")
-    with pytest.raises(DataError, match=r"train_Data_list\.csv: row 2 has no chip_id"):
-        aio.datasets.create("biomassters", folder)
-
-
-def test_an_empty_folder_is_reported_with_what_is_expected(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no sample of split 'train'(.|\n)*_agbm\.tif"):
-        aio.datasets.create("biomassters", tmp_path)
 
 
 @pytest.mark.realdata

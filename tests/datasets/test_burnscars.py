@@ -46,15 +46,6 @@ def test_the_pangaea_protocol_tests_on_the_validation_folder(folder: Path) -> No
         aio.datasets.create("burnscars", folder, protocol="geobench")
 
 
-def test_a_tenth_is_kept_for_validation(tmp_path: Path) -> None:
-    (tmp_path / "training").mkdir()
-    for day in range(1, 61):
-        (tmp_path / "training" / f"subsetted_512x512_HLS.S30.T10TGS.2018{day:03}.v1.4_merged.tif").touch()
-    parts = {s: aio.datasets.create("burnscars", tmp_path, s, protocol="pangaea").items for s in ("train", "val")}
-    assert len(parts["train"]) == 54 and len(parts["val"]) == 6
-    assert parts["val"] != sorted(parts["train"] + parts["val"])[:6], "not just the first by name"
-
-
 def test_values_are_those_of_the_files(folder: Path) -> None:
     dataset = aio.datasets.create("burnscars", folder)
     for item, sample in zip(dataset.items, dataset, strict=True):
@@ -71,16 +62,6 @@ def test_values_are_those_of_the_files(folder: Path) -> None:
         assert torch.equal(sample.queries.ignore, sample.target == -1) and bool(sample.queries.ignore.any())
         assert sample.meta.id == item and sample.meta.files == (str(image_path), str(mask_path))
         assert sample.meta.crs == crs.to_string() and sample.meta.transform == tuple(transform)[:6]
-
-
-def test_a_chip_without_the_nodata_tag_loses_the_same_values(folder: Path) -> None:
-    dataset = aio.datasets.create("burnscars", folder)
-    image_path, _ = dataset.files(CHIP)
-    with rasterio.open(image_path) as source:
-        assert source.nodata is None
-    sample = dataset[dataset.items.index(CHIP)]
-    assert not sample.atoms.acquisitions[0].valid_mask().reshape(64, 64, 6)[:, :2].any()
-    assert sample.atoms.acquisitions[0].valid_mask().reshape(64, 64, 6)[20, 20].tolist() == [True] * 4 + [False] * 2
 
 
 def test_bands_date_and_size(folder: Path) -> None:
@@ -152,31 +133,6 @@ def test_a_broken_mask_is_named(folder: Path, change, cause: str) -> None:
     dataset = aio.datasets.create("burnscars", folder)
     with pytest.raises(DataError, match=rf"{CHIP}\.mask\.tif: {cause}"):
         dataset[dataset.items.index(CHIP)]
-
-
-def test_a_mask_of_another_location_is_refused(folder: Path) -> None:
-    shutil.copy(
-        folder / "training/subsetted_512x512_HLS.S30.T10TGS.2018285.v1.4.mask.tif",
-        folder / "training" / f"{CHIP}.mask.tif",
-    )
-    dataset = aio.datasets.create("burnscars", folder)
-    with pytest.raises(DataError, match=rf"{CHIP}\.mask\.tif: lies at .*_merged\.tif lies at"):
-        dataset[dataset.items.index(CHIP)]
-
-
-def test_missing_masks_folders_and_dates_are_named(folder: Path) -> None:
-    (folder / "training" / f"{CHIP}.mask.tif").unlink()
-    for suffix in ("_merged.tif", ".mask.tif"):
-        chip = folder / f"training/subsetted_512x512_HLS.S30.T10TGS.2018285.v1.4{suffix}"
-        chip.rename(chip.with_name(chip.name.replace("2018285", "2018385")))
-    dataset = aio.datasets.create("burnscars", folder)
-    with pytest.raises(DataError, match=rf"{CHIP}\.mask\.tif: no such file"):
-        dataset[dataset.items.index(CHIP)]
-    with pytest.raises(DataError, match=r"2018385\.v1\.4_merged\.tif: has no date YYYYDDD"):
-        dataset[dataset.items.index("subsetted_512x512_HLS.S30.T10TGS.2018385.v1.4")]
-    shutil.rmtree(folder / "validation")
-    with pytest.raises(DataError, match="validation: no such folder"):
-        aio.datasets.create("burnscars", folder, "val")
 
 
 @pytest.mark.realdata

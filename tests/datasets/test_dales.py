@@ -85,14 +85,6 @@ def test_heights_above_the_ground_of_the_tile(folder: Path, heights: str, names:
         Dales(folder, heights="sea")
 
 
-def test_windows_overlap_by_option(folder: Path) -> None:
-    plain, dense = Dales(folder, "test"), Dales(folder, "test", stride_m=25)
-    assert len(plain) == 3 and len(dense) == 8  # 3 × 3 without the empty corner
-    centre = dense[[w.id for w in dense.items].index("5080_54470_r01_c01")]
-    assert len(centre.queries) > 0 and sum(len(s.queries) for s in dense) > sum(len(s.queries) for s in plain)
-    assert len(Dales(folder, "test", window_m=100.0)) == 1
-
-
 def test_windows_are_those_of_prediction_where_they_are_scored(folder: Path) -> None:
     dataset = Dales(folder, "test", stride_m=40)
     scored = dataset.for_evaluation()
@@ -147,13 +139,6 @@ def test_the_release_in_las(folder: Path, suffix: str) -> None:
     assert not [name for name in fields if "intensity" in name] and fields["echo_before"].isnan().all()
 
 
-def test_the_release_in_ply(folder: Path) -> None:
-    (folder / "DALESObjects").rename(folder / "dales_ply")
-    for path in folder.rglob("*_new.ply"):
-        path.rename(path.with_name(path.name.replace("_new", "")))
-    assert len(Dales(folder)) == 6 and len(Dales(folder, "val")) == 3
-
-
 @pytest.mark.parametrize("kind", ["empty", "truncated", "no classes", "not ply", "nan"])
 def test_broken_tiles_are_named(folder: Path, kind: str) -> None:
     path = folder / TILE
@@ -174,28 +159,6 @@ def test_broken_tiles_are_named(folder: Path, kind: str) -> None:
     skipping = Dales(folder, on_error="skip")
     assert {s.meta.id[:10] for s in skipping} == {"5190_54400"}
     assert {Path(s.path).name for s in skipping.skipped} == {"5080_54435_new.ply"}
-
-
-def test_a_class_that_does_not_exist_is_named(folder: Path) -> None:
-    points = table(folder / TILE).copy()
-    points["sem_class"][np.argmin(points["x"] + points["y"])] = 11
-    write_ply(folder / TILE, points)
-    with pytest.raises(DataError, match=r"5080_54435_new\.ply: label 11 \(1 positions\)"):
-        Dales(folder)[0]
-    assert Dales(folder)[1]
-
-
-def test_missing_folders_are_named(folder: Path, tmp_path: Path) -> None:
-    shutil.rmtree(folder / "DALESObjects" / "test")
-    with pytest.raises(DataError, match="test: no such folder: the tiles of split 'test'"):
-        Dales(folder, "test")
-    (tmp_path / "void").mkdir()
-    with pytest.raises(DataError, match="void: has no folder train or test; DALES is expected as"):
-        Dales(tmp_path / "void")
-    with pytest.raises(DataError, match="nowhere: no such folder"):
-        Dales(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="stride_m is 80"):
-        Dales(folder, stride_m=80)
 
 
 @pytest.mark.realdata

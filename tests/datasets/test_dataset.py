@@ -83,14 +83,6 @@ def test_indexing(folder: Path) -> None:
     assert again[1].meta == dataset[1].meta
 
 
-def test_a_transform_is_applied(folder: Path) -> None:
-    def only_radar(sample: Sample) -> Sample:
-        return Sample(sample.atoms.select(sensor="sentinel1"), sample.target, sample.queries, sample.meta)
-
-    dataset = aio.datasets.create("sen1floods11", folder, transform=only_radar)
-    assert {c.sensor for c in dataset[0].atoms.channels} == {"sentinel1"}
-
-
 def test_what_is_skipped_is_false_and_listed_once(folder: Path, tmp_path: Path) -> None:
     copy = fixtures.write("sen1floods11", tmp_path / "copy", seed=1)
     broken = copy / "v1.1/data/flood_events/HandLabeled/S1Hand/Ghana_24858_S1Hand.tif"
@@ -146,8 +138,3 @@ def test_targets_and_ignored_positions() -> None:
 def test_options_of_the_wrong_kind_are_named(name: str, options: dict, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         aio.datasets.create(name, tmp_path, **options)
-
-
-def test_home_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(folder.parent))
-    assert len(aio.datasets.create("sen1floods11", f"~/{folder.name}")) == 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import pickle
 import warnings
@@ -20,7 +19,7 @@ from rasterio.errors import NotGeoreferencedWarning
 import atomizer_io as aio
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.forestnet import FINE, GEOBENCH_KEYS, MERGED
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.errors import DataError
 from atomizer_lab.synthetic.rasters import write_raster
 from data.forestnet import GEOBENCH_OF, SIZE
 
@@ -74,14 +73,6 @@ def test_values_are_those_of_the_files(folder: Path) -> None:
     assert [Path(p).name for p in sample.meta.files] == [f"{stem}.png", f"{stem}.npy", "train.csv"]
 
 
-def test_pixels_are_15_metres(folder: Path) -> None:
-    sample = aio.datasets.create("forestnet", folder)[0]
-    half = SIZE * 15 / 2
-    assert sample.atoms.bounds == (-half, -half, half, half)
-    assert sample.atoms.acquisitions[0].footprint_m == (15.0, 15.0)
-    assert aio.datasets.describe("forestnet").extent_m == 4980
-
-
 def test_which_images_make_a_sample(folder: Path) -> None:
     every = by_id(aio.datasets.create("forestnet", folder, images="all"))
     dates = [datetime.date(2014, 3, 1), datetime.date(2014, 11, 28), datetime.date(2016, 7, 9)]
@@ -107,26 +98,6 @@ def test_half_an_image_gives_its_bands(folder: Path) -> None:
     assert [c.name for c in sample.atoms.channels] == ["B5", "B6", "B7"]
 
 
-def test_infrared_of_any_number_type(folder: Path) -> None:
-    path = images(folder) / "infrared/2014_11_28_cloud_3.npy"
-    values = np.load(path).astype(np.float64) + 0.25
-    values[3, 4, 1] = np.nan
-    np.save(path, values)
-    sample = aio.datasets.create("forestnet", folder)[0]
-    np.testing.assert_array_equal(grid_values(sample.atoms, 0, SHAPE)[3:], np.moveaxis(values, 2, 0))
-    assert sample.atoms.num_atoms == 6 * SIZE * SIZE - 1
-
-
-def test_what_an_alpha_band_hides_is_absent(folder: Path) -> None:
-    path = images(folder) / "visible/2014_11_28_cloud_3.png"
-    alpha = np.full(SHAPE, 255, np.uint8)
-    alpha[:5] = 0
-    write_raster(path, np.concatenate([png(path), alpha[None]]), driver="PNG")
-    sample = aio.datasets.create("forestnet", folder)[0]
-    values = grid_values(sample.atoms, 0, SHAPE)
-    assert np.isnan(values[:3, :5]).all() and np.isfinite(values[:3, 5:]).all() and np.isfinite(values[3:]).all()
-
-
 def test_labels_fine_and_merged(folder: Path) -> None:
     fine, merged = (aio.datasets.create("forestnet", folder, labels=kind) for kind in ("fine", "merged"))
     assert [int(s.target) for s in fine] == [0, 4, 3, 7, 0, 11]
@@ -135,20 +106,6 @@ def test_labels_fine_and_merged(folder: Path) -> None:
     assert merged.info.num_outputs == 4 and aio.datasets.describe("forestnet").num_outputs == 12
     assert fine[0].target.dtype == torch.int64 and fine[0].queries is None
     assert FINE[7] == "Mining" and fine[3].meta.extra["merged_label"] == "Other"
-
-
-def test_where_an_event_is(folder: Path) -> None:
-    dataset = aio.datasets.create("forestnet", folder)
-    assert {k: dataset[0].meta.extra[k] for k in ("latitude", "longitude")} == {"latitude": 0.59, "longitude": 99.77}
-    assert dataset[0].meta.crs is None and dataset[0].meta.transform is None
-    edit_csv(folder, "latitude,longitude", "a,b")  # without these columns the name of the folder counts
-    assert aio.datasets.create("forestnet", folder)[1].meta.extra["longitude"] == 101.14
-
-
-def test_paths_with_and_without_examples(folder: Path) -> None:
-    before = [s.meta.id for s in aio.datasets.create("forestnet", folder)]
-    edit_csv(folder, ",examples/", ",")
-    assert [s.meta.id for s in aio.datasets.create("forestnet", folder)] == before
 
 
 class Bomb:
@@ -221,22 +178,6 @@ def test_broken_images_are_named(folder: Path, name: str, damage: Callable[[Path
     assert FIRST not in by_id(skipping) and len(skipping.skipped) == 1 and len(by_id(skipping)) == 5
 
 
-def test_a_missing_event_is_named(folder: Path) -> None:
-    (folder / "examples" / FIRST).rename(folder / "examples" / "elsewhere")
-    (images(folder, UNDATED) / "visible/composite.png").unlink()
-    (images(folder, UNDATED) / "infrared/composite.npy").unlink()
-    dataset = aio.datasets.create("forestnet", folder)
-    with pytest.raises(DataError, match=rf"{FIRST}: no such folder, but row 1 of train\.csv lists it"):
-        dataset[0]
-    with pytest.raises(DataError, match=rf"{UNDATED}/images: has no image called"):
-        dataset[2]
-    assert dataset.files(dataset.items[0])[-1].name == "train.csv"
-    (images(folder, "-0.12_101.14") / "visible/composite.png").unlink()
-    (images(folder, "-0.12_101.14") / "infrared/composite.npy").unlink()
-    with pytest.raises(DataError, match=r"-0\.12_101\.14/images: has no composite"):
-        aio.datasets.create("forestnet", folder, images="composite")[1]
-
-
 def test_lists_that_are_wrong_are_named(folder: Path) -> None:
     edit_csv(folder, "Small-scale agriculture", "Small scale agriculture")
     dataset = aio.datasets.create("forestnet", folder)
@@ -253,12 +194,6 @@ def test_lists_that_are_wrong_are_named(folder: Path) -> None:
     (folder / "test.csv").unlink()
     with pytest.raises(DataError, match=r"test\.csv: no such file: the list of events of split 'test'"):
         aio.datasets.create("forestnet", folder, "test")
-
-
-@pytest.mark.parametrize("option", [{"images": "first"}, {"labels": "coarse"}])
-def test_wrong_options_are_refused(folder: Path, option: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(option))):
-        aio.datasets.create("forestnet", folder, **option)
 
 
 def test_geobench_values_dates_and_labels(geobench: Path) -> None:
@@ -278,14 +213,3 @@ def test_geobench_values_dates_and_labels(geobench: Path) -> None:
     assert composite.meta.id.endswith("_2015_01_01") and composite.meta.dates == ()
     assert pickle.loads(pickle.dumps(dataset))[1].atoms.num_atoms == composite.atoms.num_atoms
     assert {c.name: c.mean for c in dataset.channels}["B2"] == pytest.approx(72.852258)
-
-
-def test_geobench_files_that_are_wrong_are_named(geobench: Path) -> None:
-    names = json.loads((geobench / "default_partition.json").read_text())["train"]
-    with h5py.File(geobench / f"{names[0]}.hdf5", "r+") as target:
-        del target["06 - SWIR1_2014-11-28"]
-    (geobench / f"{names[1]}.hdf5").write_bytes(b"")
-    dataset = aio.datasets.create("m-forestnet", geobench, on_error="skip")
-    assert [s.meta.id for s in dataset] == names[2:]
-    assert [Path(s.path).stem for s in dataset.skipped] == names[:2]
-    assert "06 - SWIR1" in dataset.skipped[0].cause

@@ -14,7 +14,7 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.data.sample import Sample, grid_values
-from atomizer_io.datasets.fractal import Fractal, patch_centre
+from atomizer_io.datasets.fractal import Fractal
 from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
 from atomizer_lab.synthetic.rasters import write_raster
 from scenes import data_folder
@@ -30,11 +30,6 @@ def laz(folder: Path) -> Path:
 
 def tif(folder: Path) -> Path:
     return folder / "images" / "train" / "00" / f"{NAME}.tif"
-
-
-def test_the_fixture_has_the_splits(folder: Path) -> None:
-    sizes = {split: len(aio.datasets.create("fractal", folder, split)) for split in ("train", "val", "test")}
-    assert sizes == {"train": 3, "val": 1, "test": 1}
 
 
 def test_values_are_those_of_the_files(folder: Path) -> None:
@@ -109,24 +104,6 @@ def test_heights_are_above_the_ground_of_the_patch(folder: Path) -> None:
     assert thinned.for_evaluation()[0].atoms.num_atoms == sample.atoms.num_atoms < len(direct.x) + 4 * 2500
 
 
-@torch.no_grad()
-def test_a_model_takes_it_and_sees_points_and_pixels(folder: Path) -> None:
-    dataset = Fractal(folder)
-    sample = dataset[0]
-    assert sample.atoms.num_atoms == len(sample.queries) + 4 * 2500
-    torch.manual_seed(0)
-    model = aio.create_model("atomizer_io_tiny", num_outputs=7, channels=dataset.channels, rope_scale_m=25.0).eval()
-    latents, where, sites = model.encode([sample.atoms]), sample.queries.positions, sample.queries.sites[0]
-    (outputs,) = model.decode(latents, [where], sites=[{0: sites}])
-    located = model.locate(sample.atoms, latents.geometries[0], where, sites={0: sites})
-    assert torch.equal(located.sites_MA[:, 0], sites) and torch.equal(sites, torch.arange(len(where)))
-    row, column = np.divmod(located.sites_MA[:, 1].numpy(), 50)  # the image has no named sites: it is looked up
-    x, y = where.numpy().T
-    np.testing.assert_allclose(column, x + 24.5, atol=0.5001)
-    np.testing.assert_allclose(row, 24.5 - y, atol=0.5001)
-    assert outputs.shape == (len(where), 7) and outputs.isfinite().all()
-
-
 def test_images_are_found_in_their_folders(folder: Path, tmp_path: Path) -> None:
     beside = tmp_path / "FRACTAL-IRGB"
     (folder / "images").rename(beside)
@@ -171,22 +148,6 @@ def test_an_image_without_georeference_lies_over_its_patch(folder: Path) -> None
     write_raster(tif(folder), values[:, :100])
     with pytest.raises(DataError, match=r"955257\.tif: has no coordinate system and \(100, 250\) pixels"):
         Fractal(folder)[0]
-
-
-def test_nodata_is_absent_only_where_all_bands_hold_it(folder: Path) -> None:
-    with rasterio.open(tif(folder)) as source:
-        values = source.read()
-    values[values == 255] = 254
-    values[0, 3, 4] = 255  # so bright in the infrared
-    values[:, 7, 8] = 255
-    rewrite(folder, values=values, nodata=255)
-    image = Fractal(folder)[0].atoms.acquisitions[1]
-    assert not image.valid[7 * 50 + 8].any() and image.num_atoms == 4 * 2499 and image.values[3 * 50 + 4, 0] == 255
-
-
-def test_a_patch_that_is_not_full_keeps_its_cell() -> None:
-    assert patch_centre((770500.0, 6277500.0, 770541.68, 6277550.0)) == (770525.0, 6277525.0)
-    assert patch_centre((770510.0, 6277500.0, 770560.0, 6277550.0)) == (770535.0, 6277525.0)
 
 
 @pytest.mark.parametrize(
@@ -269,16 +230,3 @@ def test_a_real_patch_with_its_image(tmp_path: Path) -> None:
     painted = np.stack([direct.nir, direct.red, direct.green, direct.blue]) / 256
     agree = (np.abs(under(sample, values.astype(np.float64), 0.2) - painted) <= 1).all(axis=0)
     assert agree.mean() > 0.9
-
-
-@pytest.mark.realdata
-@torch.no_grad()
-def test_a_model_takes_the_real_patch(tmp_path: Path) -> None:
-    real(tmp_path)
-    dataset = Fractal(tmp_path, colour=True)
-    sample = dataset[0]
-    model = aio.create_model("atomizer_io_tiny", num_outputs=7, channels=dataset.channels, atoms_per_latent=2000).eval()
-    chosen = torch.arange(0, 60653, 1213)
-    sites = {0: sample.queries.sites[0][chosen]}
-    (outputs,) = model([sample.atoms], [sample.queries.positions[chosen]], sites=[sites])
-    assert outputs.shape == (len(chosen), 7) and outputs.isfinite().all()

@@ -26,7 +26,7 @@ from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.geobench import GeoBench
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.geobench import BandFacts, read_sample
-from atomizer_io.io.inert_pickle import Inert, Refused, decode
+from atomizer_io.io.inert_pickle import Refused, decode
 from data import geobench as fixture
 from scenes import data_folder
 
@@ -57,19 +57,6 @@ def test_a_scene_and_its_facts(tmp_path: Path) -> None:
     assert stored.facts["02 - Blue", None] == BandFacts("Sentinel2", SENTINEL2["B02"].wavelength_um, 10.0, None)
 
 
-def test_a_map_with_dated_bands(tmp_path: Path) -> None:
-    path = tmp_path / "a.hdf5"
-    fixture.write_sample(path, {f"02 - Blue_{DAY}": PIXELS}, label=PIXELS % 3, gsd_m=0.5)
-    stored = read_sample(path)
-    assert list(stored.bands) == [("02 - Blue", DAY)]
-    assert stored.facts["02 - Blue", DAY].date == DAY
-    assert stored.classes == 3
-    np.testing.assert_array_equal(stored.label, PIXELS % 3)
-    with h5py.File(path, "a") as target:
-        target.move("label", f"label_{DAY}")
-    np.testing.assert_array_equal(read_sample(path).label, PIXELS % 3)
-
-
 @pytest.mark.parametrize("protocol", range(6))
 def test_plain_values_are_those_of_pickle(protocol: int) -> None:
     shared = [1, -2, 3 << 70, 2.5]
@@ -81,15 +68,6 @@ def test_plain_values_are_those_of_pickle(protocol: int) -> None:
         "f": (1, 2, 3, 4),
     }
     assert decode(pickle.dumps(plain, protocol)) == plain
-
-
-@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
-def test_labels_may_be_numpy_integers(tmp_path: Path, kind: str) -> None:
-    value = -3 if kind.startswith("i") else 201
-    assert (
-        read_sample(with_pickle(tmp_path / "a.hdf5", pickle.dumps({"label": np.dtype(kind).type(value)}))).label
-        == value
-    )
 
 
 @pytest.mark.parametrize(
@@ -163,18 +141,6 @@ def test_no_pickle_runs_anything(tmp_path: Path, attack: str) -> None:
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("function", [os.system, subprocess.getoutput])
-def test_no_label_runs_anything(tmp_path: Path, function: Callable[[str], Any]) -> None:
-    proof, mark = tmp_path / "proof", tmp_path / "mark"
-    payloads = {path: pickle.dumps({"label": Runs(function, f"touch {path}")}) for path in (proof, mark)}
-    pickle.loads(payloads[proof])
-    assert proof.exists()
-    cause = rf"its label is not one whole number but {function.__module__}\.{function.__name__}"
-    with pytest.raises(DataError, match=rf"a\.hdf5: {cause}"):
-        read_sample(with_pickle(tmp_path / "a.hdf5", payloads[mark]))
-    assert not mark.exists()
-
-
 def test_no_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = tmp_path / "mark"
     (tmp_path / "hostile_module.py").write_text(f"open({str(mark)!r}, 'w').close()\nclass Thing: pass\n")
@@ -203,14 +169,6 @@ def test_the_extension_registry_is_not_used(tmp_path: Path, code: int) -> None:
     finally:
         copyreg.remove_extension(module, "system", code)
     assert not mark.exists()
-
-
-def test_states_are_given_to_notes_only() -> None:
-    thing = decode(b"cthreading\nThread\n(tR}S'daemon'\nI1\nsb.")
-    assert isinstance(thing, Inert) and thing.state == {"daemon": 1}
-    for broken in (b"}}S'a'\nI1\nsb.", b"](I1\nlb.", b"(I1\nI2\ntI3\nb.", b"I7\n)R.", b"S'os'\n)\x81."):
-        with pytest.raises(Refused):
-            decode(broken)
 
 
 def nested_key(depth: int = 60) -> bytes:
@@ -447,12 +405,6 @@ def test_the_date_of_undated_bands(tmp_path: Path) -> None:
     assert [a.date for a in dataset[0].atoms] == [DAY]
 
 
-def test_the_folder_above_will_do(tmp_path: Path) -> None:
-    series(tmp_path / "segmentation_v1.0", {"02 - Blue": PIXELS, "04 - Red": PIXELS}, PIXELS % 3)
-    roots = (tmp_path, tmp_path / "segmentation_v1.0", tmp_path / "segmentation_v1.0" / "series")
-    assert [Series(root)[0].meta.id for root in roots] == ["one"] * 3
-
-
 @pytest.mark.parametrize(
     ("layers", "label", "cause"),
     [
@@ -491,29 +443,6 @@ def test_a_partition_that_is_none(folder: Path, text: str) -> None:
         GeoBench(folder)
 
 
-def test_missing_and_empty_partitions(folder: Path) -> None:
-    (folder / "default_partition.json").write_text('{"train": []}')
-    with pytest.raises(DataError, match="no sample of split 'train'"):
-        GeoBench(folder)
-    (folder / "default_partition.json").write_text("{")
-    with pytest.raises(DataError, match=r"default_partition\.json: is not JSON"):
-        GeoBench(folder)
-    (folder / "default_partition.json").unlink()
-    with pytest.raises(DataError, match=r"default_partition\.json: no such file"):
-        GeoBench(folder)
-
-
-def test_statistics_are_the_folders_or_none(folder: Path) -> None:
-    (folder / "band_stats.json").write_text('{"Red": {"mean": "much"}}')
-    with pytest.raises(DataError, match=r"band_stats\.json: has no usable mean and std of Red"):
-        GeoBench(folder)
-    (folder / "band_stats.json").write_text("[]")
-    with pytest.raises(DataError, match=r"band_stats\.json: has no statistics by band"):
-        GeoBench(folder)
-    (folder / "band_stats.json").unlink()
-    assert {channel.mean for channel in GeoBench(folder).channels} == {None}
-
-
 def test_what_a_folder_does_not_say_must_be_passed(tmp_path: Path) -> None:
     partition = {"train": ["one"], "valid": [], "test": []}
     fixture.write_folder_files(tmp_path, partition, {})
@@ -535,11 +464,6 @@ def test_what_a_folder_does_not_say_must_be_passed(tmp_path: Path) -> None:
     fixture.write_sample(tmp_path / "one.hdf5", {"Magic": PIXELS}, label=1, gsd_m=10.0)
     with pytest.raises(DataError, match=r"one\.hdf5: band 'Magic' is in no catalogue and its wavelength is not known"):
         GeoBench(tmp_path, classes=2)
-
-
-def test_a_dataset_of_its_own_takes_no_classes(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="leave out classes"):
-        Series(tmp_path, classes=3)
 
 
 def likeness(one: np.ndarray, two: np.ndarray) -> float:

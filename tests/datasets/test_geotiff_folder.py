@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -69,15 +68,6 @@ def test_values_are_those_of_the_files(folder: Path) -> None:
         assert sample.queries.grid.pixel_m == (10.0, 10.0)
 
 
-def test_each_folder_has_its_own_description(folder: Path) -> None:
-    dataset = GeoTiffFolder(folder, "all", **OPTIONS)
-    assert [c.name for c in dataset.channels] == list(S2) and dataset.channels[0].mean == SENTINEL2["B02"].mean
-    assert dataset.info.classes == ("land", "water") and dataset.info.extent_m == 160.0
-    assert GeoTiffFolder.info.channels == () and GeoTiffFolder.info.classes == ()
-    regression = GeoTiffFolder(folder, "all", sensor="sentinel2", bands=S2, task="regression", unit="m")
-    assert regression.info.num_outputs == 1 and regression.info.unit == "m"
-
-
 def test_bands_by_name_option_and_description(folder: Path) -> None:
     with pytest.raises(DataError, match=r"area_1\.tif: its bands are unknown: pass sensor= and bands="):
         GeoTiffFolder(folder, "all", classes=2)
@@ -112,23 +102,6 @@ def test_bands_that_are_left_out_are_not_read(folder: Path) -> None:
     write_raster(folder / "image/area_2.tif", np.ones((4, 16, 12), np.uint16), **place(west=601000))
     with pytest.raises(DataError, match=r"area_2\.tif: has 4 bands, expected 3"):
         two_of[2]
-
-
-def test_several_sensors_of_ones_own(folder: Path) -> None:
-    """Names that are not in the catalogue, for files that say which wavelengths their bands have."""
-    (folder / "image").rename(folder / "image_one")
-    for stem in STEMS:
-        (folder / "image_two").mkdir(exist_ok=True)
-        write_raster(
-            folder / f"image_two/{stem}.tif", np.ones((2, 16, 12)), descriptions=["a (490 nm)", "b (560 nm)"], **place()
-        )
-        (folder / f"image_one/{stem}.tif").unlink()
-        write_raster(folder / f"image_one/{stem}.tif", np.ones((1, 16, 12)), descriptions=["B02"], **place())
-    options = {"sensor": {"one": "sentinel2", "two": "drone"}, "classes": 2}
-    names = [("sentinel2", "B02"), ("drone", "a"), ("drone", "b")]
-    assert [(c.sensor, c.name) for c in GeoTiffFolder(folder, "all", **options).channels] == names
-    renamed = GeoTiffFolder(folder, "all", **options, bands={"two": ["blue", "green"]})
-    assert [(c.name, c.wavelength_um) for c in renamed.channels[1:]] == [("blue", 0.49), ("green", 0.56)]
 
 
 def test_described_bands_are_known_whatever_their_order(tmp_path: Path) -> None:
@@ -252,15 +225,6 @@ def test_a_mask_belongs_to_the_longest_name_it_begins_with(tmp_path: Path) -> No
         GeoTiffFolder(tmp_path, "train", **OPTIONS)[0]
 
 
-def test_no_pixel_is_read_before_a_sample_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(*_: object, **__: object) -> None:
-        raise AssertionError("pixels were read")
-
-    monkeypatch.setattr("atomizer_io.datasets.geotiff_folder.read_raster", forbidden)
-    dataset = GeoTiffFolder(folder, "all", **OPTIONS)
-    assert dataset.info.extent_m == 160.0 and [c.gsd_m for c in dataset.channels] == [10.0] * 3
-
-
 def test_classes_by_their_number_in_the_mask(folder: Path) -> None:
     write_raster(folder / "mask/area_1.tif", np.repeat([[3, 7, 0, 9]], 4, 0).repeat(4, 0).repeat(3, 1), **place())
     options = {"sensor": "sentinel2", "bands": S2, "classes": {3: "reed", 7: "sand"}, "ignore": (0, 9)}
@@ -276,11 +240,6 @@ def test_nodata_of_a_mask_is_ignored(folder: Path) -> None:
     write_raster(folder / "mask/area_1.tif", mask, nodata=-3.4e38, **place())
     target = GeoTiffFolder(folder, "all", **OPTIONS)[0].target.reshape(16, 12)
     assert (target[:2] == -1).all() and (target[2] == 0).all() and (target[3:] == 1).all()
-
-
-def test_255_is_a_class_among_256(folder: Path) -> None:
-    sample = GeoTiffFolder(folder, "all", sensor="sentinel2", bands=S2, classes=256)[0]
-    assert not sample.queries.ignore.any() and int(sample.target.max()) == 255
 
 
 def test_regression(folder: Path) -> None:
@@ -501,17 +460,6 @@ def test_wavelengths_may_lie_beside_a_file_or_its_folder(two: Path) -> None:
     assert {c.sensor for c in unnamed.channels} == {"aerial", "hsi"}
 
 
-def test_dates_in_names_of_folders(tmp_path: Path) -> None:
-    for month in ("05", "07"):
-        write_raster(tmp_path / f"image_2021{month}04/p.tif", np.ones((3, 4, 4), np.uint16), **place())
-    write_raster(tmp_path / "mask/p.tif", np.ones((4, 4), np.uint8), **place())
-    options = OPTIONS | {"sensor": dict.fromkeys(("20210504", "20210704"), "sentinel2")}
-    assert GeoTiffFolder(tmp_path, "all", **options)[0].meta.dates == (
-        datetime.date(2021, 5, 4),
-        datetime.date(2021, 7, 4),
-    )
-
-
 def test_names_as_people_and_systems_write_them(tmp_path: Path) -> None:
     ones = np.ones((3, 4, 4), np.uint16)
     for name in ("Wald süd 1.TIF", "b.tif", "b.tiff"):
@@ -581,18 +529,6 @@ def test_files_without_coordinates_need_a_pixel_size(tmp_path: Path) -> None:
         GeoTiffFolder(tmp_path, "all", **options, gsd_m=3.0)[0]
 
 
-def test_a_mask_without_coordinates_lies_on_its_image(folder: Path) -> None:
-    write_raster(folder / "mask/area_1.tif", np.ones((16, 12), np.uint8))
-    sample = GeoTiffFolder(folder, "all", **OPTIONS)[0]
-    assert sample.meta.crs == "EPSG:32632" and sample.queries.grid.pixel_m == (10.0, 10.0)
-
-
-def test_a_copy_sent_to_a_worker_reads_the_same(several: Path) -> None:
-    dataset = GeoTiffFolder(several, "all", **SEVERAL, date_pattern="(p|q)")
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert copy.info == dataset.info and torch.equal(copy[0].target, dataset[0].target)
-
-
 @pytest.mark.parametrize(
     ("file", "how", "cause"),
     [
@@ -619,13 +555,6 @@ def test_broken_files_are_named(folder: Path, file: str, how, cause: str) -> Non
     assert [s.path for s in skipping.skipped] == [str(path)]
 
 
-def test_a_broken_first_image_is_passed_over_where_errors_are(folder: Path) -> None:
-    (folder / "image/area_1.tif").write_bytes(b"II*")
-    with pytest.raises(DataError, match=r"area_1\.tif: cannot be read"):
-        GeoTiffFolder(folder, "all", **OPTIONS)
-    assert len(list(GeoTiffFolder(folder, "all", **OPTIONS, on_error="skip"))) == 2
-
-
 @pytest.mark.parametrize(
     ("options", "cause"),
     [
@@ -637,22 +566,6 @@ def test_a_broken_first_image_is_passed_over_where_errors_are(folder: Path) -> N
 def test_wrong_options_are_named(folder: Path, options, cause: str) -> None:
     with pytest.raises(ConfigError, match=cause):
         GeoTiffFolder(folder, "all", sensor="sentinel2", bands=S2, **options)
-
-
-def test_missing_folders_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"image: no such folder; Folder of GeoTIFFs is expected as"):
-        GeoTiffFolder(tmp_path, "all", **OPTIONS)
-    with pytest.raises(DataError, match=r"nowhere: no such folder"):
-        GeoTiffFolder(tmp_path / "nowhere", "all", **OPTIONS)
-
-
-def test_a_model_takes_the_sample(several: Path) -> None:
-    dataset = GeoTiffFolder(several, "all", **SEVERAL)
-    sample = dataset[0]
-    model = aio.create_model("atomizer_io_tiny", num_outputs=2, channels=dataset.channels, extent_m=160).eval()
-    with torch.no_grad():
-        outputs = model([sample.atoms], [sample.queries.positions[:50]])[0]
-    assert outputs.shape == (50, 2) and bool(outputs.isfinite().all())
 
 
 @pytest.mark.realdata
@@ -673,28 +586,6 @@ def test_enmap_tiles() -> None:
         np.testing.assert_array_equal(sample.target.reshape(32, 32), mask.astype(np.int64) - 1)
         assert sample.queries.grid.pixel_m == (30.0, 30.0) and sample.meta.crs == "EPSG:32633"
         assert sample.meta.dates == (datetime.date(2022, 7, 24),)  # from the tag start_time
-
-
-@pytest.mark.realdata
-def test_one_date_over_rondonia(tmp_path: Path) -> None:
-    """A single real band of one date, with the class of the highest probability as mask."""
-    real, stem = data_folder("rondonia-20llq"), "SENTINEL-2_MSI_20LLQ_B8A_2021-07-04"
-    (tmp_path / "image").mkdir()
-    (tmp_path / f"image/{stem}.tif").symlink_to(real / f"{stem}.tif")
-    with rasterio.open(real / "SENTINEL-2_MSI_20LLQ_2020-06-04_2021-08-26_probs_v1.tif") as source:
-        write_raster(
-            tmp_path / f"mask/{stem}_classes.tif",
-            source.read().argmax(axis=0).astype(np.uint8),
-            crs=source.crs,
-            transform=source.transform,
-        )
-    sample = GeoTiffFolder(tmp_path, "all", sensor="sentinel2_l2a", classes=6)[0]
-    with rasterio.open(real / f"{stem}.tif") as source:
-        values = source.read().astype(np.float32)
-    np.testing.assert_array_equal(grid_values(sample.atoms, 0, (750, 750)), np.where(values == -9999, np.nan, values))
-    assert [c.name for c in sample.atoms.channels] == ["B8A"] and sample.queries.grid.pixel_m == (20.0, 20.0)
-    assert sample.meta.dates == (datetime.date(2021, 7, 4),)
-    assert set(sample.target.tolist()) <= set(range(6))
 
 
 def test_files_that_lie_otherwise_are_found_by_patterns(folder: Path) -> None:

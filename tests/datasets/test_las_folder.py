@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import json
 import pickle
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.cli import main
-from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import ConfigError, DataError
@@ -203,25 +201,6 @@ def test_a_model_knows_the_density_it_was_trained_on(tmp_path: Path) -> None:
     assert mean == pytest.approx(0.4, rel=0.1) and 0 <= std < 0.1
 
 
-def geokeys(points: laspy.LasData, **values: int) -> None:
-    """Old GeoTIFF keys: k1024 is the model, k3072 the projected CRS, k2048 the geographic one, k3076 the unit."""
-    vlr = laspy.vlrs.known.GeoKeyDirectoryVlr()
-    entry = laspy.vlrs.known.GeoKeyEntryStruct
-    vlr.geo_keys = [entry(int(key[1:]), 0, 1, value) for key, value in values.items()]
-    vlr.geo_keys_header.number_of_keys = len(values)
-    points.header.vlrs.append(vlr)
-
-
-def test_units_of_a_projection_without_code(tmp_path: Path) -> None:
-    points = laspy.LasData(laspy.LasHeader(point_format=1, version="1.2"))
-    points.x, points.y = np.array([1000.0, 2000.0]), np.array([1000.0, 1000.0])
-    geokeys(points, k1024=1, k2048=4269, k3072=32767, k3076=9002)
-    points.write(tmp_path / "a.las")
-    point_cloud = read_point_cloud(tmp_path / "a.las")
-    assert (point_cloud.crs, point_cloud.unit_m) == (None, 0.3048)  # and not the degrees of NAD83
-    assert point_cloud.x.tolist() == pytest.approx([304.8, 609.6])
-
-
 def test_degrees_are_refused(tmp_path: Path) -> None:
     points = laspy.LasData(laspy.LasHeader(point_format=6, version="1.4"))
     points.header.add_crs(pyproj.CRS.from_epsg(4326))
@@ -253,17 +232,6 @@ def test_ply_of_all_kinds(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyP
     box = (5e5, 0.0, 500050.0, 60.0)
     part = read_point_cloud(tmp_path / "a.ply", bounds=box)
     np.testing.assert_array_equal(part.y, point_cloud.y[point_clouds.within(point_cloud.x, point_cloud.y, box)])
-
-
-def test_an_element_before_the_points_is_passed_over(tmp_path: Path) -> None:
-    head = "element camera 2\nproperty float f\nelement v 1\n" + POINT + "end_header\n"
-    text = ply(tmp_path / "a.ply", "ply\r\nformat ascii 1.0\r\n" + head + "7\n8\n1 2 3\n")
-    binary = tmp_path / "b.ply"
-    numbers = np.array([7, 8, 1, 2, 3], dtype=">f4")
-    binary.write_bytes(b"ply\nformat binary_big_endian 1.0\n" + head.encode() + numbers.tobytes())
-    for path in (text, binary):
-        point_cloud = read_point_cloud(path)
-        assert (point_cloud.x[0], point_cloud.y[0], point_cloud.z[0], len(point_cloud)) == (1, 2, 3, 1)
 
 
 def ply(path: Path, text: str) -> Path:
@@ -369,15 +337,6 @@ def test_windows_hold_every_point(
     assert numbers <= expected  # strips too thin for a window of their own are in the one before
 
 
-def test_edges_do_not_make_slivers() -> None:
-    axis = windows.Axis.over(0.0, 50.0, 50.0, 50.0)  # the last point lies on the far edge
-    assert axis is not None and axis.centres.tolist() == [25.0] and np.isinf([axis.near[0], axis.far[0]]).all()
-    for length, stride, count in ((50.9, 50.0, 1), (52.0, 50.0, 2), (500.0, 25.0, 19)):
-        axis = windows.Axis.over(0.0, length, 50.0, stride)
-        assert axis is not None and axis.windows == count
-    assert windows.Axis.over(0.0, 1e9, 50.0, 50.0) is None and windows.Axis.over(np.nan, 1.0, 50.0, 50.0) is None
-
-
 def test_a_wrong_header_does_not_lose_points(tmp_path: Path) -> None:
     for name, maximum in (("small.las", 500010.0), ("huge.las", 1e200)):
         write_laz(tmp_path / name, table())
@@ -444,16 +403,6 @@ def test_other_codes_and_ignored_ones(tmp_path: Path) -> None:
     assert torch.equal(dataset[0].queries.ignore, torch.from_numpy(np.array(codes) == 0))
     merged = LasFolder(root, classes=CLASSES, other="ground", window_m=None)
     assert merged.info.num_outputs == 3 and (merged[0].target == 0).sum() == np.isin(codes, (1, 2)).sum()
-
-
-def test_a_model_remembers_which_codes_were_one_class(tmp_path: Path) -> None:
-    write_laz(tmp_path / "a.laz", table())
-    named = {2: "ground", 3: "trees", 5: "trees"}
-    codes = LasFolder(tmp_path, classes=named, ignore=(0,)).info.label_codes
-    assert codes == {2: 0, 3: 1, 5: 1, -1: -1}
-    codes = LasFolder(tmp_path, classes=named, ignore=(0, 7), other="other").info.label_codes
-    assert codes == {2: 0, 3: 1, 5: 1, 0: -1, 7: -1, -1: 2}
-    assert TaskSpec.from_dict(json.loads(json.dumps(TaskSpec(label_codes=codes).to_dict()))).label_codes == codes
 
 
 def test_splits_are_folders_or_lists(tmp_path: Path) -> None:
@@ -537,24 +486,6 @@ def test_colours_that_were_never_recorded_are_absent(tmp_path: Path) -> None:
     assert plain.channels == aio.sensors.LIDAR_HEIGHT.channels == plain[1].atoms.channels
 
 
-@torch.no_grad()
-def test_two_returns_at_one_position_get_outputs_of_their_own(tmp_path: Path) -> None:
-    points = table(60, size=20.0)
-    points["x"][:], points["y"][:] = (
-        np.repeat(points["x"][::2], 2),
-        np.repeat(points["y"][::2], 2),
-    )  # pairs at one place
-    write_laz(tmp_path / "a.laz", points)
-    dataset = LasFolder(tmp_path, classes=CLASSES, window_m=None, colour=False)
-    sample = dataset[0]
-    torch.manual_seed(0)
-    model = aio.create_model("atomizer_io_tiny", num_outputs=3, channels=dataset.channels, atoms_per_latent=20).eval()
-    where = sample.queries.positions
-    (outputs,) = model([sample.atoms], [where], sites=[sample.queries.sites])
-    pairs = outputs.reshape(30, 2, 3)
-    assert outputs.isfinite().all() and ((pairs[:, 0] - pairs[:, 1]).abs().amax(dim=1) > 1e-6).all()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -575,21 +506,6 @@ def test_wrong_options_are_named(tmp_path: Path, options: dict[str, object], mes
         LasFolder(tmp_path, **({"classes": CLASSES} | options))
 
 
-def test_broken_point_clouds_are_skipped(tmp_path: Path) -> None:
-    root = folder(tmp_path)
-    broken = root / "train" / "area0.laz"
-    broken.write_bytes(broken.read_bytes()[:3000])
-    with pytest.raises(DataError, match=r"area0\.laz: cannot be read"):
-        LasFolder(root, classes=CLASSES)
-    dataset = LasFolder(root, classes=CLASSES, on_error="skip")
-    assert {sample.meta.id[:5] for sample in dataset} == {"area1"}
-    assert [Path(s.path).name for s in dataset.skipped] == ["area0.laz"]
-    write_ply(root / "train" / "area0.ply", {"x": np.ones(3), "y": np.ones(3), "z": np.ones(3)}, "ascii")
-    broken.unlink()
-    with pytest.raises(DataError, match=r"area0\.ply: has no classes"):
-        LasFolder(root, classes=CLASSES)[0]
-
-
 @pytest.mark.realdata
 def test_real_tiles() -> None:
     root = data_folder("lidar-hd") / "tiles"
@@ -605,34 +521,6 @@ def test_real_tiles() -> None:
         assert np.array_equal(np.argsort(rank, kind="stable"), np.argsort(direct.intensity, kind="stable"))
         above = sample.atoms.acquisitions[0].heights_m.numpy()
         assert np.percentile(np.abs(above[np.array(direct.classification) == 2]), 90) < 0.5
-
-
-@pytest.mark.realdata
-def test_real_point_clouds_of_other_sensors(tmp_path: Path) -> None:
-    (tmp_path / "train").symlink_to(data_folder("lidr"))
-    dataset = LasFolder(tmp_path, classes={2: "ground", 9: "water"}, other="above")
-    names = {w.path.name for w in dataset.items}
-    assert names == {"MixedConifer.laz", "Topography.laz"} and len(dataset) == 4 + 36
-    samples = list(dataset)
-    assert sum(len(s.queries) for s in samples) == 37657 + 73403
-    assert sum(int((s.target == 1).sum()) for s in samples) == 3897
-    assert {s.meta.crs for s in samples} == {"EPSG:26912", "EPSG:2949"}
-    assert {s.meta.dates for s in samples} == {(), (datetime.date(2018, 9, 7),)}  # one has seconds of a week
-
-
-@pytest.mark.realdata
-def test_a_real_point_cloud_with_colours_in_windows() -> None:
-    path = data_folder("lidar-hd") / "las_with_several_extra_byte_bloc.laz"
-    tile_windows = windows.find_windows([path], 50.0)
-    direct = laspy.read(path)
-    column, row = ((np.array(v) - v.min()) // 50 for v in (direct.x, direct.y))
-    filled = {(int(r), min(int(c), 6)) for r, c in zip(row, column, strict=True)}
-    assert len(tile_windows) == len(filled)
-    part = read_point_cloud(path, bounds=tile_windows[9].bounds)
-    kept = windows.read_window(tile_windows[9])
-    for field in ("x", "z", "classification", "gps_time"):
-        np.testing.assert_array_equal(getattr(part, field), getattr(kept, field))
-    assert sum(len(windows.read_window(w)) for w in tile_windows) == 697721
 
 
 def test_check_prints_the_shares_of_classes_and_reads_each_file_once(
@@ -651,3 +539,22 @@ def test_check_prints_the_shares_of_classes_and_reads_each_file_once(
     write_laz(tmp_path / "more.laz", table(seed=1), epsg=2154)
     assert main(command) == 0
     assert capsys.readouterr().out.endswith("train, val, all: nothing is missing or broken\n")
+
+
+def geokeys(points: laspy.LasData, **values: int) -> None:
+    """Old GeoTIFF keys: k1024 is the model, k3072 the projected CRS, k2048 the geographic one, k3076 the unit."""
+    vlr = laspy.vlrs.known.GeoKeyDirectoryVlr()
+    entry = laspy.vlrs.known.GeoKeyEntryStruct
+    vlr.geo_keys = [entry(int(key[1:]), 0, 1, value) for key, value in values.items()]
+    vlr.geo_keys_header.number_of_keys = len(values)
+    points.header.vlrs.append(vlr)
+
+
+def test_units_of_a_projection_without_code(tmp_path: Path) -> None:
+    points = laspy.LasData(laspy.LasHeader(point_format=1, version="1.2"))
+    points.x, points.y = np.array([1000.0, 2000.0]), np.array([1000.0, 1000.0])
+    geokeys(points, k1024=1, k2048=4269, k3072=32767, k3076=9002)
+    points.write(tmp_path / "a.las")
+    point_cloud = read_point_cloud(tmp_path / "a.las")
+    assert (point_cloud.crs, point_cloud.unit_m) == (None, 0.3048)  # and not the degrees of NAD83
+    assert point_cloud.x.tolist() == pytest.approx([304.8, 609.6])

@@ -14,13 +14,11 @@ import torch
 from rasterio.crs import CRS
 from rasterio.transform import Affine, from_origin
 
-import atomizer_io as aio
 from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_lab.synthetic.rasters import write_raster
 from data import fractal
-from scenes import data_folder
 
 write_laz = functools.partial(fractal.write_laz, standard_time=True)
 CLASSES = {2: "ground", 5: "vegetation"}
@@ -71,29 +69,6 @@ def test_images_lie_over_the_points(tmp_path: Path) -> None:
     assert total >= 2500 and sample.meta.files[0] == str(tmp_path / "images/any name_20210704.tif")
     again = pickle.loads(pickle.dumps(dataset))[0]
     assert torch.equal(again.atoms.acquisitions[1].values, dataset[0].atoms.acquisitions[1].values)
-
-
-def test_images_in_another_coordinate_system(tmp_path: Path) -> None:
-    tile(tmp_path / "a.laz")
-    source, target = tmp_path / "flat.tif", tmp_path / "images" / "a.tif"
-    smooth = np.add.outer(np.arange(120.0)[::-1], 2 * np.arange(120.0)).astype(np.float32)[None]  # y + 2 x in metres
-    write_raster(source, smooth, crs=CRS.from_epsg(2154), transform=from_origin(WEST - 10, SOUTH + 110, 1, 1))
-    with rasterio.open(source) as file:
-        bounds = rasterio.warp.transform_bounds(file.crs, "EPSG:4326", *file.bounds)
-        turned, _ = rasterio.warp.reproject(
-            file.read(), np.full((1, 130, 170), np.nan, np.float32), src_transform=file.transform, src_crs=file.crs,
-            dst_transform=rasterio.transform.from_bounds(*bounds, 170, 130), dst_crs="EPSG:4326", dst_nodata=np.nan,
-            resampling=rasterio.enums.Resampling.bilinear,
-        )  # fmt: skip
-    transform = rasterio.transform.from_bounds(*bounds, 170, 130)
-    write_raster(target, turned, crs=CRS.from_epsg(4326), transform=transform, nodata=np.nan)
-    channel = aio.sensors.Sensor.define("drone", gsd_m=1.0, bands={"green": (0.56, 0.04)})
-    dataset = LasFolder(tmp_path, classes=CLASSES, sensor=channel, images=tmp_path / "images", window_m=None)
-    image = dataset[0].atoms.acquisitions[1]
-    x, y = (image.positions + torch.tensor(dataset[0].meta.origin, dtype=torch.float64)).T.numpy()
-    seen = image.occupied().numpy()
-    expected = (y - SOUTH + 10 - 0.5) + 2 * (x - WEST + 10 - 0.5)
-    assert seen.sum() > 8000 and np.abs(image.values[:, 0].numpy() - expected)[seen].max() < 1.0
 
 
 def test_files_of_a_plot_without_a_coordinate_system(tmp_path: Path) -> None:
@@ -211,21 +186,6 @@ def test_a_target_lies_in_the_folder_of_the_tiles_or_beside_it_or_in_the_working
         LasFolder(tmp_path / "tiles", target="none")
 
 
-def test_windows_without_the_target_are_left_out(tmp_path: Path) -> None:
-    tile(tmp_path / "a.laz")
-    canopy(tmp_path / "chm" / "one.tif", WEST + 52, crs=CRS.from_epsg(2154))
-    dataset = LasFolder(tmp_path, target=tmp_path / "chm")
-    assert [item.id[-7:] for item in dataset.items] == ["r00_c01", "r01_c01"]
-    canopy(tmp_path / "chm" / "one.tif", WEST + 5000)
-    with pytest.raises(DataError, match="chm: no pixel of its rasters lies over the points of split 'train'"):
-        LasFolder(tmp_path, target=tmp_path / "chm")
-    with pytest.raises(DataError, match="none: no such folder: rasters of canopy height"):
-        LasFolder(tmp_path, target=tmp_path / "none")
-    ortho(tmp_path / "rgb" / "a.tif")
-    with pytest.raises(DataError, match=r"a\.tif: has 3 bands, 1 are named"):
-        LasFolder(tmp_path, target=tmp_path / "rgb")
-
-
 def test_a_target_stored_south_up_and_in_degrees(tmp_path: Path) -> None:
     tile(tmp_path / "a.laz")
     values = canopy(tmp_path / "chm" / "a.tif")
@@ -246,22 +206,6 @@ def test_a_target_stored_south_up_and_in_degrees(tmp_path: Path) -> None:
     assert known.sum() > 8000 and (degrees.target[known] * 10 - east).abs().max() < 5
 
 
-def test_a_check_reads_the_rasters_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from atomizer_io.io import point_windows
-
-    monkeypatch.setattr(point_windows, "LEAST_POINTS", 100)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    tile(tmp_path / "tiles" / "a.laz")
-    ortho(tmp_path / "tiles" / "images" / "a.tif")
-    report = next(check("las-folder", str(tmp_path / "tiles"), ["train"], classes=CLASSES, sensor="aerial"))
-    assert report.faults == [] and report.read == 4 and "aerial" in report.summary.sensors
-    assert not (tmp_path / "cache").exists()
-    image = tmp_path / "tiles" / "images" / "a.tif"
-    image.write_bytes(image.read_bytes()[:2000])
-    report = next(check("las-folder", str(tmp_path / "tiles"), ["train"], classes=CLASSES, sensor="aerial"))
-    assert [Path(fault.path).name for fault in report.faults] == ["a.tif"]
-
-
 def test_a_check_names_only_rasters_that_lie_over_no_tile_of_any_split(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -279,14 +223,17 @@ def test_a_check_names_only_rasters_that_lie_over_no_tile_of_any_split(
     assert "rasters that lie over no tile: far.tif" in capsys.readouterr().out
 
 
-@pytest.mark.realdata
-def test_real_points_with_their_orthophoto(tmp_path: Path) -> None:
-    source = data_folder("lidar-hd")
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "rgb.tif").symlink_to(source / "ortho" / "test_data_rgb.tif")
-    (tmp_path / "train").symlink_to(source / "tiles")
-    dataset = LasFolder(tmp_path, classes=CLASSES | {6: "building"}, sensor="aerial")
-    seen = {sample.meta.id: sample.atoms.select("R") for sample in dataset if len(sample.atoms) > 1}
-    (name,) = (name for name, atoms in seen.items() if atoms.num_atoms > 60_000)
-    assert "77055_627760" in name and len(seen) < 6  # its neighbours have a few pixels of the margin
-    assert seen[name].bounds == pytest.approx((-25.2, -25.2, 25.2, 25.2), abs=0.3)
+def test_a_check_reads_the_rasters_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from atomizer_io.io import point_windows
+
+    monkeypatch.setattr(point_windows, "LEAST_POINTS", 100)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    tile(tmp_path / "tiles" / "a.laz")
+    ortho(tmp_path / "tiles" / "images" / "a.tif")
+    report = next(check("las-folder", str(tmp_path / "tiles"), ["train"], classes=CLASSES, sensor="aerial"))
+    assert report.faults == [] and report.read == 4 and "aerial" in report.summary.sensors
+    assert not (tmp_path / "cache").exists()
+    image = tmp_path / "tiles" / "images" / "a.tif"
+    image.write_bytes(image.read_bytes()[:2000])
+    report = next(check("las-folder", str(tmp_path / "tiles"), ["train"], classes=CLASSES, sensor="aerial"))
+    assert [Path(fault.path).name for fault in report.faults] == ["a.tif"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import pickle
 import struct
 from pathlib import Path
 from typing import Any
@@ -59,12 +58,6 @@ def test_values_are_those_of_the_files(folder: Path, split: str) -> None:
         assert sample.meta.id == f"{split}-{index:05d}" and sample.meta.files[0].endswith("idx3-ubyte.gz")
 
 
-def test_a_pixel_is_a_metre(folder: Path) -> None:
-    (image,) = aio.datasets.create("mnist", folder)[0].atoms
-    assert image.footprint_m == (1.0, 1.0) and image.channels[0].name == "gray"
-    assert image.positions[0].tolist() == [-13.5, 13.5] and image.positions[-1].tolist() == [13.5, -13.5]
-
-
 @pytest.mark.parametrize("place", ["", "MNIST/raw", "raw"])
 @pytest.mark.parametrize("form", ["{}-{}-idx{}-ubyte", "{}-{}.idx{}-ubyte", "{}-{}.idx{}-ubyte.gz"])
 def test_files_go_by_several_names(folder: Path, tmp_path: Path, place: str, form: str) -> None:
@@ -77,17 +70,6 @@ def test_files_go_by_several_names(folder: Path, tmp_path: Path, place: str, for
     sample, expected = (aio.datasets.create("mnist", root)[7] for root in (tmp_path / "other", folder))
     assert torch.equal(sample.atoms.acquisitions[0].values, expected.atoms.acquisitions[0].values)
     assert sample.target == expected.target
-
-
-def test_files_are_read_once_and_not_sent_to_workers(folder: Path) -> None:
-    dataset = aio.datasets.create("mnist", folder)
-    assert "arrays" not in vars(dataset)  # nothing before the first image
-    first = dataset[0]
-    assert dataset.arrays is dataset.arrays
-    sent = pickle.dumps(dataset)
-    assert len(sent) < 2000
-    copy = pickle.loads(sent)
-    assert torch.equal(copy[0].atoms.acquisitions[0].values, first.atoms.acquisitions[0].values)
 
 
 def packed(change: Any) -> Any:
@@ -122,12 +104,6 @@ def test_broken_files_are_named(folder: Path, what: str) -> None:
     assert Path(caught.value.path).name.removesuffix(".gz") == name.removesuffix(".gz")
 
 
-def test_files_that_break_later_are_skipped(folder: Path) -> None:
-    (folder / IMAGES).write_bytes((folder / IMAGES).read_bytes()[:-500])
-    dataset = aio.datasets.create("mnist", folder, on_error="skip")
-    assert list(dataset) == [] and [Path(s.path).name for s in dataset.skipped] == [IMAGES]
-
-
 def test_dark_pixels_are_removed(folder: Path) -> None:
     sample = aio.datasets.create("mnist", folder)[3]
     image = grid_values(sample.atoms, 0, SHAPE)[0]
@@ -152,16 +128,6 @@ def test_removal_is_progressive_and_repeatable(folder: Path) -> None:
     assert torch.equal(masks[0], masks[1]) and (masks[2] <= masks[0]).all()
     drawn_again = sparsify(sample, 0.3, generator(5)).atoms.acquisitions[0].valid_mask()
     assert not torch.equal(masks[0], drawn_again)
-
-
-def test_a_model_takes_a_sample(folder: Path) -> None:
-    dataset = aio.datasets.create("mnist", folder)
-    model = aio.create_model(
-        "atomizer_io_tiny", task="classification", num_outputs=10, channels=dataset.channels
-    ).eval()
-    with torch.no_grad():
-        outputs = model([dataset[0].atoms, sparsify(dataset[1], 0.9, generator()).atoms])
-    assert outputs.shape == (2, 10) and outputs.isfinite().all()
 
 
 @pytest.mark.realdata

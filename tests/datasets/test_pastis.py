@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import atomizer_io as aio
 from atomizer_io.data.sample import grid_values
@@ -84,28 +83,6 @@ def test_dates_are_put_in_order_before_some_are_chosen(folder: Path) -> None:
         np.testing.assert_array_equal(grid_values(sample.atoms, index, SHAPE), stored[position])
 
 
-def test_one_date_is_the_middle_one(written: Path) -> None:
-    sample = aio.datasets.create("pastis", written, sensors=["S2"], dates=1)[0]
-    assert sample.meta.dates == (datetime.date(2019, 2, 21),)
-
-
-def test_patches_may_be_numbered_by_floats(folder: Path) -> None:
-    def change(document: Any) -> None:
-        for feature in document["features"]:
-            feature["properties"]["ID_PATCH"] = float(feature["properties"]["ID_PATCH"])
-
-    edit(folder, change)
-    dataset = aio.datasets.create("pastis", folder, "val", dates=1)
-    assert dataset[0].meta.id == "30000" and dataset.files(dataset.items[0])[0].name == "S2_30000.npy"
-
-
-def test_only_the_dates_chosen_are_copied(written: Path) -> None:
-    sample = aio.datasets.create("pastis", written, dates=2)[0]
-    assert len(sample.atoms) == 6
-    for acquisition in sample.atoms:  # nothing keeps the rest of the file alive
-        assert acquisition.values.untyped_storage().nbytes() == acquisition.values.nbytes
-
-
 def test_sensors_can_be_chosen(written: Path) -> None:
     assert aio.datasets.create("pastis", written).present == ["S2", "S1A", "S1D"]
     dataset = aio.datasets.create("pastis", written, sensors=("S1D",))
@@ -146,17 +123,6 @@ def test_patches_are_placed_where_their_outline_is_square(written: Path) -> None
     assert turned.atoms.bounds == (-160.0, -160.0, 160.0, 160.0)
 
 
-def test_outlines_are_not_needed(folder: Path) -> None:
-    def change(document: Any) -> None:
-        polygon = document["features"][1]["geometry"]["coordinates"][0]
-        document["features"][0]["geometry"] = None
-        document["features"][1]["geometry"] = {"type": "Polygon", "coordinates": polygon}
-
-    edit(folder, change)
-    first, second, *_ = aio.datasets.create("pastis", folder, dates=1)
-    assert first.meta.crs is None and second.meta.crs == "EPSG:2154"
-
-
 @pytest.mark.parametrize(
     ("crs", "expected"),
     [
@@ -168,22 +134,6 @@ def test_outlines_are_not_needed(folder: Path) -> None:
 def test_the_coordinate_system_is_that_of_the_metadata(folder: Path, crs: Any, expected: str | None) -> None:
     edit(folder, lambda document: document.update(crs=crs))
     assert aio.datasets.create("pastis", folder, dates=1)[0].meta.crs == expected
-
-
-@pytest.mark.parametrize("number", [float("inf"), float("nan")])
-def test_an_outline_at_infinity_places_nothing(folder: Path, number: float) -> None:
-    def change(document: Any) -> None:
-        document["features"][0]["geometry"]["coordinates"][0][0][1] = [number, 6650000.0]
-
-    edit(folder, change)
-    assert aio.datasets.create("pastis", folder, dates=1)[0].meta.transform is None
-
-
-def test_labels_may_have_one_layer(folder: Path) -> None:
-    before = aio.datasets.create("pastis", folder, dates=1)[0].target
-    path = folder / "ANNOTATIONS" / "TARGET_10000.npy"
-    np.save(path, np.load(path)[0])
-    assert torch.equal(aio.datasets.create("pastis", folder, dates=1)[0].target, before)
 
 
 def change_array(change: Any) -> Any:
@@ -273,12 +223,3 @@ def test_broken_metadata_are_named(folder: Path, what: str) -> None:
     with pytest.raises(DataError, match=cause) as caught:
         aio.datasets.create("pastis", folder, sensors=["S2"])[0]
     assert caught.value.path == str(folder / "metadata.geojson")
-
-
-def test_missing_metadata_are_named(folder: Path) -> None:
-    (folder / "metadata.geojson").write_text("{")
-    with pytest.raises(DataError, match=r"metadata\.geojson: is not JSON"):
-        aio.datasets.create("pastis", folder)
-    (folder / "metadata.geojson").unlink()
-    with pytest.raises(DataError, match=r"metadata\.geojson: no such file"):
-        aio.datasets.create("pastis", folder)

@@ -80,12 +80,6 @@ def test_broken_files_are_named(folder: Path) -> None:
     assert [Path(s.path).name for s in skipping.skipped] == ["Ghana_103272_S2Hand.tif", "Ghana_24858_LabelHand.tif"]
 
 
-def test_a_missing_list_is_named(folder: Path) -> None:
-    (folder / "v1.1/splits/flood_handlabeled/flood_test_data.csv").unlink()
-    with pytest.raises(DataError, match=r"flood_test_data\.csv: no such file: the list of chips of split 'test'"):
-        aio.datasets.create("sen1floods11", folder, "test")
-
-
 @pytest.mark.realdata
 def test_the_real_chip() -> None:
     dataset = aio.datasets.create("sen1floods11", data_folder("sen1floods11"), "test")
@@ -111,14 +105,6 @@ def test_without_metadata_chips_are_undated(folder: Path) -> None:
     (folder / METADATA).unlink()
     dataset = aio.datasets.create("sen1floods11", folder)
     assert dataset[0].meta.dates == () and "no dates" in dataset.warnings()[0]
-
-
-def test_an_event_that_the_metadata_lack_is_named(folder: Path) -> None:
-    (folder / METADATA).write_text((folder / METADATA).read_text().replace('"Cambodia"', '"Camelot"'))
-    with pytest.raises(
-        DataError, match=r"Sen1Floods11_Metadata\.geojson: has no event 'Cambodia', to which Mekong_16233"
-    ):
-        list(aio.datasets.create("sen1floods11", folder))
 
 
 DATES = '{"features": [{"properties": {"location": "Ghana", "s1_date": "2018", "s2_date": "2018/09/19"}}]}'

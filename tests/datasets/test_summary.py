@@ -11,7 +11,6 @@ import atomizer_io as aio
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import SENTINEL1
 from atomizer_io.datasets.summary import Summary
-from atomizer_io.errors import SHOWN, listed
 from scenes import points, raster
 
 
@@ -53,8 +52,3 @@ def test_many_sensors_stay_within_eight_lines() -> None:
     lines = summary(Sample.of_scene(sum(atoms, aio.AtomSet()), 1, Meta("m"))).lines()
     assert lines[0] == "Inspected 1 samples with one target for each scene"
     assert len(lines) == 8 and lines[-1] == "and 3 more sensors: s6, s7, s8"
-
-
-def test_long_lists_are_cut() -> None:
-    names = [str(i) for i in range(224)]
-    assert listed(names).endswith(", 11, … and 212 more") and listed(names[:SHOWN]).endswith("10, 11")

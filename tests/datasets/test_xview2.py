@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import operator
 import os
 import pickle
 import shutil
@@ -20,13 +19,12 @@ import atomizer_io as aio
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets import xview2
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.polygons import from_wkt
+from atomizer_io.io.geometries import from_wkt
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import edit_json as edit
 from scenes import data_folder
 
 PLACE = "joplin-tornado_00000000"
-LINE = "POLYGON ((1 1, 20 20, 40 40, 1 1))"
 DATASET = "xview2"
 
 
@@ -80,13 +78,6 @@ def test_values_are_those_of_the_files(folder: Path) -> None:
     assert [a.date for a in sample.atoms] == [datetime.date(2009, 8, 8), datetime.date(2011, 5, 29)]
     assert sample.meta.dates == (datetime.date(2009, 8, 8), datetime.date(2011, 5, 29))
     assert sample.meta.extra["disaster"] == "joplin-tornado"
-
-
-def test_black_is_absent_but_a_colour_without_red_is_not(folder: Path) -> None:
-    sample = aio.datasets.create("xview2", folder)[0]
-    valid = sample.atoms.acquisitions[1].valid_mask().reshape(64, 64, 3)
-    assert not valid[:, 60:].any() and valid[:, :60].all()
-    assert sample.atoms.acquisitions[1].values.reshape(64, 64, 3)[30, 30].tolist() == [0, 40, 50]
 
 
 def test_polygons_and_targets_agree(folder: Path) -> None:
@@ -172,9 +163,11 @@ def relocate(path: Path, matrix: np.ndarray, noise: float = 0.0) -> None:
 
     def change(document) -> None:
         for pixels, degrees in zip(document["features"]["xy"], document["features"]["lng_lat"], strict=True):
-            rings = from_wkt(pixels["wkt"], path)[0]
+            polygon = from_wkt(pixels["wkt"], path)
+            rings = [np.array(ring.coords) for ring in (polygon.exterior, *polygon.interiors)]
             moved = [np.column_stack([ring, np.ones(len(ring))]) @ matrix for ring in rings]
-            moved = [ring + rng.normal(0, noise, ring.shape) for ring in moved]
+            moved = [ring[:-1] + rng.normal(0, noise, ring[:-1].shape) for ring in moved]
+            moved = [np.concatenate([ring, ring[:1]]) for ring in moved]
             text = ", ".join("(" + ", ".join(f"{x:.12f} {y:.12f}" for x, y in ring) + ")" for ring in moved)
             degrees["wkt"] = f"POLYGON ({text})"
 
@@ -191,62 +184,6 @@ def test_an_image_on_a_grid_of_degrees_has_pixels_of_two_sizes(folder: Path) -> 
     assert sample.meta.transform == pytest.approx((5e-6, 0, -94.5, 0, -5e-6, 37.0), rel=1e-6)
 
 
-def test_a_turned_image_has_a_size_but_no_transform(folder: Path) -> None:
-    for path in (folder / "test/labels").iterdir():
-        relocate(path, np.array([[4e-6, -1e-6], [-1e-6, -4e-6], [-94.5, 37.0]]))
-    sample = aio.datasets.create("xview2", folder, "test")[0]
-    assert sample.meta.transform is None and sample.meta.crs is None and sample.meta.extra["gsd_from"] == "buildings"
-    assert sample.queries.grid.pixel_m[0] == pytest.approx(np.hypot(4e-6 * 88960, 1e-6 * 110974), rel=2e-3)
-
-
-@pytest.mark.parametrize("how", ["noise", "tiny", "line"])
-def test_coordinates_that_do_not_fit_are_not_used(folder: Path, how: str) -> None:
-    for path in (folder / "test/labels").iterdir():
-        if how == "noise":
-            relocate(path, np.array([[5e-6, 0], [0, -5e-6], [-94.5, 37.0]]), noise=1e-5)
-        elif how == "tiny":
-            relocate(path, np.array([[5e-7, 0], [0, -5e-7], [-94.5, 37.0]]))
-        else:
-            edit(path, lambda d: [f.update(wkt=LINE) for part in d["features"].values() for f in part])
-    assert aio.datasets.create("xview2", folder, "test")[0].meta.extra["gsd_from"] == "pan_resolution"
-
-
-@pytest.mark.filterwarnings("error")
-def test_corners_beyond_all_measure_are_not_fitted(folder: Path) -> None:
-    far = f"POLYGON ((0 0, {'9' * 308} 0, {'9' * 308} {'9' * 308}, 0 0))"
-    for path in (folder / "test/labels").iterdir():
-        edit(path, lambda d: [d["features"][part][0].update(wkt=far) for part in ("xy", "lng_lat")])
-    assert aio.datasets.create("xview2", folder, "test")[0].meta.extra["gsd_from"] == "pan_resolution"
-
-
-def test_later_buildings_lie_on_top(folder: Path) -> None:
-    def overlap(document) -> None:
-        first, second = document["features"]["xy"][:2]
-        first["wkt"], second["wkt"] = (f"POLYGON ((0 0, {x} 0, {x} 8, 0 8, 0 0))" for x in (20, 10))
-        document["features"]["lng_lat"] = []
-
-    edit(folder / f"train/labels/{PLACE}_post_disaster.json", overlap)
-    target = aio.datasets.create("xview2", folder)[0].target.reshape(64, 64)
-    assert target[3, 5] == 2 and target[3, 15] == 1
-
-
-def test_windows_of_one_image_decode_it_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Path] = []
-    for name in ("pixels", "LabelFile.of"):
-        real = operator.attrgetter(name)(xview2)
-        monkeypatch.setattr(
-            f"atomizer_io.datasets.xview2.{name}",
-            lambda path, *a, _real=real, **b: (read.append(path), _real(path, *a, **b))[1],
-        )
-    for labels in ("json", "targets"):
-        dataset = aio.datasets.create("xview2", folder, size=32, labels=labels)
-        read.clear()
-        samples = list(dataset)
-        assert len(samples) == 8
-        assert sorted(read) == sorted({path for item in dataset.items for path in dataset.files(item)})
-    assert xview2.kept.cache_info().maxsize == 1
-
-
 def test_what_is_kept_is_not_that_of_another_file(folder: Path) -> None:
     dataset = aio.datasets.create("xview2", folder, size=32)
     before = dataset[0].atoms.acquisitions[0].values.clone()
@@ -257,19 +194,6 @@ def test_what_is_kept_is_not_that_of_another_file(folder: Path) -> None:
     os.utime(path, ns=(1, 1))
     assert (dataset[0].atoms.acquisitions[0].values == 9).all()
     assert len(pickle.dumps(dataset)) < 5000
-
-
-@pytest.mark.parametrize(
-    ("options", "cause"),
-    [
-        ({"size": 0}, "size is 0"),
-        ({"labels": "masks"}, "labels is 'masks'"),
-        ({"unclassified": 5}, "unclassified is 5"),
-    ],
-)
-def test_wrong_options_are_named(folder: Path, options, cause: str) -> None:
-    with pytest.raises(ConfigError, match=cause):
-        aio.datasets.create("xview2", folder, **options)
 
 
 PRE, POST, LABELS = "images/{}_pre_disaster.png", "images/{}_post_disaster.png", "labels/{}_post_disaster.json"
@@ -353,15 +277,6 @@ def test_broken_targets_are_named(folder: Path) -> None:
         aio.datasets.create("xview2", folder, "tier3", labels="targets")[0]
 
 
-def test_missing_folders_are_named(folder: Path) -> None:
-    shutil.rmtree(folder / "hold")
-    with pytest.raises(DataError, match="hold: no such folder"):
-        aio.datasets.create("xview2", folder, "hold")
-    shutil.rmtree(folder / "tier3/images")
-    with pytest.raises(DataError, match="no sample of split 'tier3'"):
-        aio.datasets.create("xview2", folder, "tier3")
-
-
 @pytest.mark.realdata
 def test_the_real_polygons_draw_the_real_mask(tmp_path: Path) -> None:
     """Two real label files, with synthetic images; Microsoft's mask of the same place is the reference."""
@@ -401,19 +316,3 @@ def test_the_real_coordinates_give_the_pixel_size(tmp_path: Path) -> None:
     corner = (369023.410 + 512 * 0.451269, 4103556.59 - 512 * 0.451269)
     assert sample.meta.transform[2::3] == pytest.approx(corner, abs=0.01)
     assert sample.meta.dates == (datetime.date(2009, 8, 8), datetime.date(2011, 5, 29))
-
-
-@pytest.mark.realdata
-def test_the_real_image(tmp_path: Path) -> None:
-    """The one real image, as before and after."""
-    real, stem = data_folder("xbd") / "santa-rosa-wildfire_00000007_post_disaster.png", "santa-rosa-wildfire_00000007"
-    (tmp_path / "train/images").mkdir(parents=True)
-    for when in ("pre", "post"):
-        shutil.copy(real, tmp_path / f"train/images/{stem}_{when}_disaster.png")
-    write_png(tmp_path / f"train/targets/{stem}_post_disaster_target.png", np.zeros((1, 1024, 1024), np.uint8))
-    dataset = aio.datasets.create("xview2", tmp_path)
-    image = read_png(real)
-    sample = dataset[1]
-    np.testing.assert_array_equal(grid_values(sample.atoms, 1, (512, 512)), image[:, :512, 512:])
-    assert sample.atoms.num_atoms == 2 * 3 * 512 * 512
-    assert sample.queries.grid.pixel_m == (0.5, 0.5)

@@ -237,6 +237,8 @@ def gpkg(path: Path, rng: random.Random) -> None:
             ("DELETE FROM gpkg_geometry_columns", ()),
             ("DROP TABLE gpkg_spatial_ref_sys", ()),
             ("DROP TABLE places", ()),
+            ("ALTER TABLE places ADD COLUMN large TEXT AS (hex(zeroblob(400000000)))", ()),
+            ("ALTER TABLE gpkg_contents RENAME TO gpkg_extensions", ()),
             (ENDLESS, ()),
         )
         command, values = rng.choice(statements)

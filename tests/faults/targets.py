@@ -6,6 +6,7 @@ import contextlib
 import math
 import random
 import shutil
+import sqlite3
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import yaml
 import atomizer_io as aio
 import chips
 import data as fixtures
+from atomizer_io.datasets.cashew import read_polygons as polygons_of
 from atomizer_io.datasets.registry import create
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.decoding.calibration import Calibration, Step, load_all
@@ -28,11 +30,12 @@ from atomizer_io.decoding.strategies import OperatingPoint
 from atomizer_io.errors import CheckpointError
 from atomizer_io.io import point_clouds
 from atomizer_io.io.crs import LocalFrame
+from atomizer_io.io.geometries import rasterised
 from atomizer_io.io.point_reference import PointCloudReference
-from atomizer_io.io.polygons import rasterised, read_geojson
 from atomizer_io.io.raster_sources import open_rasters
 from atomizer_io.io.tables import read_array
 from atomizer_io.io.tile_cache import TileCache
+from atomizer_io.io.vector_labels import LabelColumns, read_labels
 from atomizer_io.prediction.at_positions import PositionTable
 from atomizer_io.prediction.bulk import check_name, read_list
 from atomizer_io.prediction.options import Decoding, Execution, Windows
@@ -42,6 +45,7 @@ from atomizer_io.training.results import read_curve
 from data.fractal import GPS_TIME_S, write_laz
 from data.vectors import write_vector
 from faults.checks import Wrong, check_atoms, check_points, check_sample
+from predicting import Breaks, Killed
 from scenes import SMALL, forge, raster
 
 
@@ -271,9 +275,23 @@ def make_positions(folder: Path) -> None:
     (folder / "places.csv").write_text("name,x,y\na,500010,4649990\nb,500050,4649950\n")
 
 
-def make_geopackage(folder: Path) -> None:
+def make_points(folder: Path, name: str = "places.gpkg") -> None:
+    """Write three labelled points; a GeoPackage without the time at which it was written, which would change cases."""
     points = [shapely.Point(500010.0 + i, 4649990.0) for i in range(3)]
-    write_vector(folder / "places.gpkg", points, {"name": ["p0", "p1", "p2"]}, 32631, SPATIAL_INDEX="NO")
+    options = {"SPATIAL_INDEX": "NO"} if name.endswith(".gpkg") else {}  # whose triggers need functions of GDAL
+    write_vector(folder / name, points, {"name": ["p0", "p1", "p2"]}, 32631, **options)
+    if options:
+        with contextlib.closing(sqlite3.connect(folder / name)) as source:
+            source.execute("UPDATE gpkg_contents SET last_change = '2021-07-04T00:00:00.000Z'")
+            source.commit()
+
+
+def read_labelled(folder: Path, out: Path, touched: Path, *, name: str) -> Any:
+    """Read points as labels of a training."""
+    labels = read_labels(folder / name, LabelColumns("name"), crs="EPSG:32631")
+    if not np.isfinite(labels.xy).all() or len(labels.classes) > 3:
+        raise Wrong("a position is not finite, or a class is none of the file")
+    return labels.xy, labels.target
 
 
 def read_positions(folder: Path, out: Path, touched: Path, *, name: str) -> Any:
@@ -319,7 +337,7 @@ def make_geojson(folder: Path) -> None:
 
 
 def read_polygons(folder: Path, out: Path, touched: Path) -> Any:
-    geometries, numbers = read_geojson(folder / "fields.geojson", "class", "EPSG:32631", (0.0, 0.0, 10.0, 10.0))
+    geometries, numbers = polygons_of(folder / "fields.geojson", "class", "EPSG:32631", (0.0, 0.0, 10.0, 10.0))
     if not np.isfinite(numbers).all():
         return "numbers that the dataset refuses"
     numbered = [(g, int(n)) for g, n in zip(geometries, numbers, strict=True) if 0 <= n < 1000]
@@ -405,20 +423,6 @@ def read_statistics(folder: Path, out: Path, touched: Path) -> Any:
 # folders to resume from
 
 
-class Killed(BaseException):
-    """As if the process ended here."""
-
-
-class Breaks:
-    """An engine that is killed after two windows."""
-
-    def run(self, function: Any, tasks: Any) -> Any:
-        for number, task in enumerate(tasks):
-            if number == 2:
-                raise Killed
-            yield task, function(task)
-
-
 def predicted(folder: Path, output: Path, **how: Any) -> None:
     scene = {"path": folder / "scene.tif", "sensor": "sentinel2"}
     chosen = {"windows": Windows(120), "decoding": Decoding("dense"), "execution": Execution(progress=False, **how)}
@@ -429,7 +433,7 @@ def make_parts(folder: Path) -> None:
     make_geotiff(folder)
     model_in(folder / "model")
     try:
-        predicted(folder, folder / "map.tif", engine=Breaks())
+        predicted(folder, folder / "map.tif", engine=Breaks(2))
     except Killed:
         (folder / "map.tif.parts" / "lock").write_text("process 1")
 
@@ -462,7 +466,11 @@ TARGETS: tuple[Target, ...] = (
     Target("ply big-endian", partial(make_ply, kind="binary_big_endian"), read_points),
     Target("npy", make_array, lambda folder, out, touched: read_array(folder / "array.npy", "iuf"), share=3),
     Target("places csv", make_positions, partial(read_positions, name="places.csv"), share=2),
-    Target("geopackage", make_geopackage, partial(read_positions, name="places.gpkg"), share=3),
+    Target("geopackage", make_points, partial(read_positions, name="places.gpkg"), share=2),
+    *(
+        Target(f"labels {name}", partial(make_points, name=name), partial(read_labelled, name=name))
+        for name in ("places.gpkg", "a.geojson", "a.fgb", "a.shp", "a.parquet", "a.csv")
+    ),
     Target("list of scenes", make_list, read_scenes, kinds=(".csv",), share=2),
     Target("geojson", make_geojson, read_polygons, share=3),
     Target("yaml config", make_config, read_config, share=4),

@@ -33,7 +33,7 @@ from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training import config, state
 from atomizer_io.training.results import read_curve
 from faults.headers import ENDLESS, gzip_bomb
-from faults.targets import make_checkpoint, make_geopackage, make_geotiff, make_point_cloud, make_state
+from faults.targets import make_checkpoint, make_geotiff, make_point_cloud, make_points, make_state
 
 DEEP = "[" * 100_000
 
@@ -201,7 +201,7 @@ def test_a_history_that_was_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
     ],
 )
 def test_hostile_geopackages_are_refused(tmp_path: Path, command: str) -> None:
-    make_geopackage(tmp_path)
+    make_points(tmp_path)
     source = sqlite3.connect(tmp_path / "places.gpkg")
     if command == ENDLESS:
         source.execute("DROP TABLE places")

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 import atomizer_io as aio
 from atomizer_io.data.channels import Channel
-from atomizer_io.data.grid import Grid
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.errors import AtomizerError
 from atomizer_io.io.crs import LocalFrame
-from atomizer_io.models.atomizer.encodings import compress
 from atomizer_io.models.atomizer.ops.kernels.build import without_kernels
 from atomizer_io.models.base import Model
 from atomizer_io.models.registry import list_models, preset
@@ -129,19 +127,6 @@ def test_compiled_and_plain_path_agree_on_any_numbers(values: list[float], tall:
 
 
 @examples(50)
-@given(POINTS, st.integers(1, 5))
-def test_sets_of_atoms_hold_what_they_were_given(points: list[tuple[float, float]], bands: int) -> None:
-    positions = torch.tensor(points, dtype=torch.float64)
-    values = torch.arange(len(points) * bands, dtype=torch.float64).reshape(len(points), bands)
-    channels = tuple(Channel("own", f"b{i}", 0.5, 0.1, 10.0, 0.0, 1.0) for i in range(bands))
-    atoms = aio.AtomSet((aio.Acquisition(values, positions, channels, footprint_m=(1.0, 1.0)),))
-    assert atoms.num_atoms == len(points) * bands
-    west, south, east, north = atoms.bounds
-    assert west <= east and south <= north and all(np.isfinite(side) for side in (west, south, east, north))
-    assert (atoms + atoms).num_atoms == 2 * atoms.num_atoms
-
-
-@examples(50)
 @given(POINTS, POINTS)
 def test_the_nearest_anchor_is_the_nearest(
     points: list[tuple[float, float]], anchors: list[tuple[float, float]]
@@ -204,29 +189,6 @@ def test_parts_of_sets_hold_the_rest(points: list[tuple[float, float]], numbers:
 
 
 NAMED = ((0, "b0"), (1, "b1"))
-
-
-@examples(100)
-@given(
-    st.integers(1, 30), st.integers(1, 30), st.floats(1e-3, 1e4), st.tuples(st.floats(-1e7, 1e7), st.floats(-1e7, 1e7))
-)
-def test_grids_are_regular_and_around_their_centre(
-    height: int, width: int, gsd_m: float, center: tuple[float, float]
-) -> None:
-    grid = Grid(height, width, gsd_m, center)
-    positions = grid.positions()
-    assert positions.shape == (height * width, 2) and positions.isfinite().all()
-    near = 1e-6 * max(1.0, *map(abs, center))
-    assert torch.allclose(positions.mean(0), torch.tensor(center, dtype=torch.float64), rtol=1e-9, atol=near)
-    span = positions.amax(0) - positions.amin(0)
-    assert span.tolist() == pytest.approx([(width - 1) * gsd_m, (height - 1) * gsd_m], rel=1e-6, abs=near)
-
-
-@examples(100)
-@given(st.lists(FINITE, min_size=1, max_size=8), st.floats(1e-3, 1e6))
-def test_lengths_are_compressed_in_order(lengths: list[float], scale: float) -> None:
-    compressed = compress(torch.tensor(sorted(lengths), dtype=torch.float64), scale)
-    assert compressed.isfinite().all() and (compressed.abs() <= 1).all() and (compressed.diff() >= 0).all()
 
 
 @examples(60)

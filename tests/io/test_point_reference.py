@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,14 +118,6 @@ def test_intensities_of_ply_are_levels_of_their_own_range(tmp_path: Path, intens
     assert_same(PointCloudReference.of_file(path), PointCloudReference.of_point_cloud(read_point_cloud(path)))
 
 
-def test_an_intensity_that_was_never_recorded_has_no_rank(tmp_path: Path) -> None:
-    write_laz(tmp_path / "a.laz", table(intensity=np.zeros(3000, np.uint16)))
-    point_cloud = completed(tmp_path / "a.laz")
-    assert point_cloud.intensity_rank is None
-    (points,) = point_cloud_atoms(point_cloud, np.stack([point_cloud.x, point_cloud.y], axis=1), 0.0, False, "ground")
-    assert not {"intensity", "intensity_rank"} & set(points.site_fields)
-
-
 @pytest.mark.parametrize("unknown", [np.nan, np.inf, -np.inf])
 def test_unknown_intensities_have_no_rank(tmp_path: Path, unknown: float) -> None:
     intensity = np.linspace(0, 1, 3000)
@@ -180,29 +171,3 @@ def test_without_a_reference_atoms_are_as_recorded(tmp_path: Path) -> None:
         point_cloud_atoms(point_cloud, positions, 100.0, False, "ground")
     with pytest.raises(ConfigError, match="heights is 'high'; use ground, elevation, both"):
         point_cloud_atoms(point_cloud, positions, 100.0, False, "high")  # type: ignore[arg-type]
-
-
-def test_colours_come_after_heights(tmp_path: Path) -> None:
-    colours = {name: np.full(3000, 25_600, np.uint16) for name in point_clouds.COLOURS}
-    write_laz(tmp_path / "a.laz", table(**colours))
-    point_cloud = completed(tmp_path / "a.laz")
-    (points,) = point_cloud_atoms(point_cloud, np.stack([point_cloud.x, point_cloud.y], axis=1), 0.0, True, "ground")
-    assert [channel.name for channel in points.channels] == ["height", "R", "G", "B", "NIR"]
-    assert points.values[:, 1:].unique().tolist() == [100.0]
-
-
-def test_broken_point_clouds_are_named(tmp_path: Path) -> None:
-    write_laz(tmp_path / "a.las", table())
-    content = (tmp_path / "a.las").read_bytes()
-    (tmp_path / "a.las").write_bytes(content[:-5000])
-    with pytest.raises(DataError, match=r"a\.las.*truncated"):
-        PointCloudReference.of_file(tmp_path / "a.las")
-    with pytest.raises(DataError, match="no such file"):
-        PointCloudReference.of_file(tmp_path / "none.las")
-
-
-def test_a_single_point_has_a_rank_and_a_height(tmp_path: Path) -> None:
-    write_laz(tmp_path / "a.laz", {name: column[:1] for name, column in table().items()})
-    point_cloud = completed(tmp_path / "a.laz")
-    assert point_cloud.height == pytest.approx([0.0], abs=1e-4) and point_cloud.intensity_rank == pytest.approx([0.5])
-    assert replace(point_cloud, height=None).height is None

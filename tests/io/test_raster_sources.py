@@ -186,23 +186,6 @@ def test_names_and_wavelengths_of_a_sensor_of_ones_own(tmp_path: Path) -> None:
         opened(path=silent, sensor="sentinl2")
 
 
-def test_bands_that_are_left_out(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tif", values(5, 5), names=None)
-    source = opened(path=path, sensor="sentinel2", bands="B02,-,B04")
-    assert [c.name for c in source.channels] == ["B02", "B04"] and source.numbers == (1, 3)
-    with pytest.raises(DataError, match="all its bands are left out"):
-        opened(path=path, sensor="sentinel2", bands="-,-,-")
-    with pytest.raises(DataError, match="has 3 bands, 2 are named: B02, -"):
-        opened(path=path, sensor="sentinel2", bands="B02,-")
-
-
-def test_rotated(tmp_path: Path) -> None:
-    turned = Affine.translation(*CORNER) @ Affine.rotation(20) @ Affine.scale(10, -10)
-    path = write(tmp_path / "turned.tif", values(9, 9), transform=turned)
-    with pytest.raises(DataError, match=r"turned\.tif.*gdalwarp"):
-        opened(path=path, sensor="sentinel2")
-
-
 def test_beside_the_first(tmp_path: Path) -> None:
     here = scene(tmp_path, 12, 12)
     away = write(tmp_path / "away.tif", values(12, 12), transform=Affine(10, 0, CORNER[0] + 5000, 0, -10, CORNER[1]))
@@ -215,49 +198,6 @@ def test_beside_the_first(tmp_path: Path) -> None:
                 tmp_path / "map.tif",
                 execution=Execution(progress=False),
             )
-
-
-def test_truncated(tmp_path: Path) -> None:
-    path = write(tmp_path / "cut.tif", values(64, 64))
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(DataError, match=r"cut\.tif"):
-        predict_raster(
-            model_folder(),
-            {"path": path, "sensor": "sentinel2"},
-            tmp_path / "map.tif",
-            execution=Execution(progress=False),
-        )
-    assert not (tmp_path / "map.tif").exists()
-
-
-@pytest.mark.parametrize("kind", ["uint8", "int16", "uint16", "int32", "float32", "float64"])
-@pytest.mark.parametrize("crs", [UTM, "EPSG:32630"])
-def test_types_of_numbers(tmp_path: Path, kind: str, crs: str) -> None:
-    """In the grid of the map and, seen from another, in any other."""
-    array = np.clip(values(14, 14), 0, 250).astype(kind)
-    first = scene(tmp_path, 14, 14, crs=crs)
-    second = {"path": write(tmp_path / "other.tif", array, crs=crs), "sensor": "sentinel2"}
-    rasters = [first, second]
-    if crs != UTM:
-        from rasterio.warp import transform
-
-        (x,), (y,) = transform(crs, UTM, [CORNER[0]], [CORNER[1]])
-        rasters = [scene(tmp_path, 12, 12, 9, transform=Affine(10, 0, x + 10, 0, -10, y - 10)), second]
-    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", execution=Execution(progress=False))
-    assert (read(product.path) < 3).all()
-
-
-def test_one_bit(tmp_path: Path) -> None:
-    """A mask of one bit as a channel of its own."""
-    bits = (values(14, 14)[:1] % 2).astype(np.uint8)
-    path = write(tmp_path / "bits.tif", bits, names=("VV",), nbits=1)
-    product = predict_raster(
-        model_folder(),
-        [scene(tmp_path, 14, 14), {"path": path, "sensor": "sentinel1"}],
-        tmp_path / "m.tif",
-        execution=Execution(progress=False),
-    )
-    assert (read(product.path) < 3).all()
 
 
 def test_blocks_of_nan(tmp_path: Path) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 import shapely
+from pyarrow import parquet
 
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.vector_files import VectorFile
@@ -218,6 +222,9 @@ HOSTILE = {
         b'{"type":"FeatureCollection","features":[],"\\u0063rs":{"type":"name","properties":{"name":"a"},'
         b'"type":"url","properties":{"url":"http://127.0.0.1:1/a"}}}'
     ),
+    "unknown.geojson": (
+        b'{"type":"FeatureCollection","crs":{"type":"name","properties":{"name":"EPSG:999999"}},"features":[]}'
+    ),
     "not.gpkg": b"SQLite format 3\0" + bytes(200),
     "not.fgb": b"<OGRVRTDataSource/>",
     "not.shp": b"PK\3\4",
@@ -265,14 +272,74 @@ def test_views_and_several_layers_of_a_geopackage(tmp_path: Path) -> None:
         )
         source.execute("INSERT INTO gpkg_geometry_columns VALUES ('endless', 'geom', 'POINT', 32632, 0, 0)")
     source.close()
-    with pytest.raises(DataError, match="its layer 'endless' is not a table, but a view"):
+    with pytest.raises(DataError, match="its 'endless' is a view or computes its values"):
         read(path, layer="endless")
 
 
-def test_sidecars_of_a_shapefile_stay_in_its_folder(tmp_path: Path) -> None:
+ENDLESS = (
+    "CREATE VIEW {0} AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 0"
+)
+
+
+@pytest.mark.parametrize("table", ["gpkg_contents", "gpkg_geometry_columns", "gpkg_extensions"])
+def test_tables_that_describe_a_geopackage_are_no_queries(tmp_path: Path, table: str) -> None:
+    path = write_vector(tmp_path / "a.gpkg", POINTS, {"crop": CROPS})
+    with contextlib.closing(sqlite3.connect(path)) as source:
+        source.execute("PRAGMA legacy_alter_table = 1")
+        if source.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [table]).fetchone():
+            source.execute(f"ALTER TABLE {table} RENAME TO old")
+        source.execute(ENDLESS.format(table))
+        source.commit()
+    with pytest.raises(DataError, match=f"its '{table}' is a view or computes its values"):
+        read(path)
+
+
+def test_a_geopackage_computes_nothing(tmp_path: Path) -> None:
+    path = write_vector(tmp_path / "a.gpkg", POINTS, {"crop": CROPS})
+    with contextlib.closing(sqlite3.connect(path)) as source:
+        source.execute("ALTER TABLE a ADD COLUMN large TEXT AS (hex(zeroblob(400000000)))")
+        source.commit()
+    with pytest.raises(DataError, match="its 'a' is a view or computes its values"):
+        read(path)
+
+
+def test_reading_a_geopackage_changes_nothing_beside_it(tmp_path: Path) -> None:
+    path = write_vector(tmp_path / "open/a.gpkg", POINTS, {"crop": CROPS})
+    with contextlib.closing(sqlite3.connect(path)) as editor:
+        editor.execute("PRAGMA journal_mode = wal")
+        editor.execute("CREATE TABLE note (text)")
+        editor.commit()
+        copy = shutil.copytree(tmp_path / "open", tmp_path / "copy")  # what an editor has not yet written into the file
+    before = {file.name: file.read_bytes() for file in copy.iterdir()}
+    assert "a.gpkg-wal" in before
+    with pytest.raises(DataError, match=r"a\.gpkg: has changes in a\.gpkg-wal: close the program"):
+        read(copy / "a.gpkg")
+    assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
+    assert len(read(path)) == 4 and [file.name for file in path.parent.iterdir()] == ["a.gpkg"]
+
+
+def test_a_value_that_is_repeated_in_a_geoparquet_takes_memory_once(tmp_path: Path) -> None:
+    shapes, rows = [shapely.Point(9, 45)], 20_000
+    crop = pyarrow.DictionaryArray.from_arrays(np.zeros(rows, np.int32), ["x" * 2_000_000])
+    column = {"encoding": "WKB", "geometry_types": []}
+    schema = pyarrow.schema([("crop", crop.type), ("geometry", pyarrow.binary())])
+    with parquet.ParquetWriter(tmp_path / "a.parquet", schema, compression="zstd", store_schema=False) as writer:
+        geometry = pyarrow.array(shapely.to_wkb(shapes * rows).tolist(), pyarrow.binary())
+        writer.write_table(pyarrow.table([crop, geometry], schema=schema))
+        geo = {"version": "1.0.0", "primary_column": "geometry", "columns": {"geometry": column}}
+        writer.add_key_value_metadata({"geo": json.dumps(geo)})
+    before = pyarrow.default_memory_pool().max_memory()
+    assert len(read(tmp_path / "a.parquet")) == rows
+    assert pyarrow.default_memory_pool().max_memory() < max(before, 200e6)  # one by one: 33 GB in a batch
+
+
+@pytest.mark.parametrize("suffix", [".dbf", ".DBF"])
+def test_sidecars_of_a_shapefile_stay_in_its_folder(tmp_path: Path, suffix: str) -> None:
     path = write_vector(tmp_path / "a/points.shp", POINTS, {"crop": CROPS})
     (tmp_path / "b").mkdir()
     os.replace(tmp_path / "a/points.dbf", tmp_path / "b/points.dbf")
-    (tmp_path / "a/points.dbf").symlink_to(tmp_path / "b/points.dbf")
-    with pytest.raises(DataError, match=r"points\.dbf: belongs to points\.shp, but is no plain file of its folder"):
+    (tmp_path / f"a/points{suffix}").symlink_to(tmp_path / "b/points.dbf")
+    with pytest.raises(
+        DataError, match=rf"points\{suffix}: belongs to points\.shp, but is no plain file of its folder"
+    ):
         read(path)

@@ -118,6 +118,10 @@ def test_a_width_and_a_depth_are_compared_with_the_weights(folder: Path) -> None
     describe(folder, changed(content, ("config", "depth"), 100_000))
     forge(folder)
     refused(folder, "config.json", "describes a model with more than", "tensors, but model.safetensors has 70")
+    describe(folder, changed(content, ("config", "self_head_dim"), 2**62))
+    forge(folder)
+    with pytest.raises(CheckpointError, match=r"config\.json does not describe a model of this version: [^\n]*$"):
+        aio.load_model(folder)
 
 
 def test_a_tensor_of_another_type_is_named(folder: Path) -> None:

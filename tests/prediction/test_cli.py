@@ -217,7 +217,8 @@ def test_names_cannot_command_terminals_or_spreadsheets(tmp_path: Path, capsys: 
     assert main(["info", str(tmp_path / "model")]) == 0
     printed = capsys.readouterr()
     assert "scene.tif" in printed.out and "calc" in printed.out and "one" in printed.err and "two" in printed.err
-    for text in (printed.out, printed.err):
+    tables = [(tmp_path / name).read_text() for name in ("map.areas.csv", "out.csv")]
+    for text in (printed.out, printed.err, *tables):
         assert all(letter.isprintable() or letter in "\n\t" for letter in text), ascii(text)
     areas = [row.split(",")[0] for row in (tmp_path / "map.areas.csv").read_text().splitlines()[1:]]
     assert areas[1:3] == ["'=cmd|' /C calc'!A0", "'-2+3"]

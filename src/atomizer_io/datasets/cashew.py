@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,14 @@ from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.datasets.dataset import Dataset, Info, Labels, meta_of, read_image, require
 from atomizer_io.datasets.geobench import SENTINEL2_KEYS, GeoBench, geobench_info
 from atomizer_io.errors import DataError
-from atomizer_io.io.crs import Transform, shifted
+from atomizer_io.io.crs import Box, Transform, shifted
 from atomizer_io.io.dates import as_day
-from atomizer_io.io.polygons import Box, Geometry, rasterised, read_geojson
+from atomizer_io.io.geometries import POLYGONS, Objects, rasterised
 from atomizer_io.io.raster_pixels import opened
 from atomizer_io.io.rasters import PixelBox, Raster, read_raster
 from atomizer_io.io.tables import evenly
+from atomizer_io.io.vector_files import VectorFile, numbers_of
+from atomizer_io.io.vector_labels import is_geographic, mover
 
 IMAGERY = "imagery/00"
 LABEL_FILE = "labels/00.geojson"
@@ -133,10 +135,10 @@ class Cashew(Dataset):
         return rasterised(self.polygons, raster.grid.shape, raster.transform, fill=IGNORE)
 
     @cached_property
-    def polygons(self) -> list[tuple[Geometry, int]]:
+    def polygons(self) -> list[tuple[Any, int]]:
         """Polygons in the coordinates of the tile, with their classes (−1: ignored)."""
         path = self.root / LABEL_FILE
-        geometries, numbers = read_geojson(path, "class", self.tile.crs, self.tile.bounds)
+        geometries, numbers = read_polygons(path, "class", self.tile.crs, self.tile.bounds)
         return list(zip(geometries, LABELS.read(numbers, path).tolist(), strict=True))
 
 
@@ -180,6 +182,36 @@ def read_tile(path: Path) -> Tile:
         if corner.crs is None or source.transform.e > 0:
             raise DataError(path, "is not a map with north up")
         return Tile(path, source.shape, corner.crs, tuple(source.transform)[:6])
+
+
+def read_polygons(path: Path, column: str, crs: str, bounds: Box) -> tuple[Objects, NDArray[np.float64]]:
+    """Read the polygons of a file in coordinates of ``crs``, and the number that each has in a column.
+
+    At least one of them must lie within ``bounds``. Where numbers cannot be degrees, they are in ``crs`` already.
+    """
+    import shapely
+
+    file = VectorFile.open(path)
+    parts = [(batch.geometry, numbers_of(batch.columns[column]), batch.ids) for batch in file.batches([column])]
+    if not parts:
+        raise DataError(path, "has no features: expected a GeoJSON collection of polygons")
+    geometries, numbers, ids = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    areas = np.isin(shapely.get_type_id(geometries), POLYGONS) & ~shapely.is_empty(geometries)
+    for good, cause in ((areas, "is not a polygon"), (np.isfinite(numbers), f"has no number as {column!r}")):
+        if not good.all():
+            raise DataError(path, f"feature {ids[~good][0]} {cause}")
+    known = file.crs is not None and not (
+        is_geographic(file.crs) and np.abs(shapely.get_coordinates(geometries)).max() > 180
+    )
+    if known:
+        move = mover(file.crs, crs)
+        geometries = shapely.transform(geometries, move)
+    boxes = shapely.bounds(geometries)
+    if not np.isfinite(boxes).all():
+        raise DataError(path, f"has a polygon that {crs} cannot express")
+    if not (shapely.box(*bounds).intersects(shapely.box(*boxes.T))).any():
+        raise DataError(path, f"no polygon lies on the map, {bounds} in {crs}: are they in {file.crs}?")
+    return geometries, numbers
 
 
 def region(split: str, height: int, width: int) -> PixelBox:

@@ -19,8 +19,7 @@ from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2_L2A
 from atomizer_io.datasets.dataset import Dataset, Info, Labels, require
 from atomizer_io.errors import DataError
-from atomizer_io.io.crs import Transform
-from atomizer_io.io.polygons import Box, crs_name
+from atomizer_io.io.crs import Box, Transform
 from atomizer_io.io.tables import evenly, from_json, read_array
 
 METADATA = "metadata.geojson"
@@ -82,8 +81,7 @@ class PastisR(Dataset):
         features = document.get("features") if isinstance(document, dict) else None
         if not isinstance(features, list):
             raise DataError(path, "is not a GeoJSON feature collection")
-        name = crs_name(document, path)
-        self.crs = name if name is not None and name.startswith("EPSG:") else None  # degrees are of no use here
+        self.crs = projected_crs(document, path)
         folds = FOLDS[self.split] if self.folds is None else self.folds
         return [patch for fold, patch in (_patch(feature, path) for feature in features) if fold in folds]
 
@@ -129,6 +127,17 @@ class PastisR(Dataset):
             image = np.array(series[index])
             seen = image > NO_OPTICAL if sensor == "S2" and image.min() <= NO_OPTICAL else None
             yield AtomSet.from_raster(image, channels, GSD_M, days[index], valid=seen, copy=False)
+
+
+def projected_crs(document: dict[str, Any], path: Path) -> str | None:
+    """Return the CRS that the metadata name, such as ``EPSG:2154``; None if they name none, or degrees."""
+    if (member := document.get("crs")) is None:
+        return None
+    try:
+        code = member["properties"]["name"].casefold().replace("::", ":").rpartition("epsg:")[2]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(path, f"'crs' names no known coordinate system: {member!r}") from error
+    return f"EPSG:{code}" if code.isdecimal() else None
 
 
 def dates_from(table: Any, path: Path, what: str) -> list[datetime.date]:

@@ -22,7 +22,7 @@ from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.datasets.dataset import Dataset, Info, Labels, lowest_checksums, require
 from atomizer_io.errors import DataError
 from atomizer_io.io.crs import shifted
-from atomizer_io.io.polygons import Geometry, from_wkt, rasterised
+from atomizer_io.io.geometries import from_wkt, rasterised
 from atomizer_io.io.raster_pixels import opened
 from atomizer_io.io.rasters import PixelBox
 from atomizer_io.io.xbd import PUBLISHED_SHAPE, ImageLocation, LabelFile, locate
@@ -154,7 +154,7 @@ class Views:
     images: dict[Path, NDArray[Any]]
     location: ImageLocation
     dates: tuple[datetime.date | None, datetime.date | None]
-    buildings: list[tuple[Any, Geometry]]
+    buildings: list[tuple[Any, Any]]
 
 
 def validated(scenes: Iterable[str]) -> set[str]:
@@ -191,13 +191,9 @@ def pixels(path: Path, bands: int) -> NDArray[Any]:
         return values
 
 
-def buildings_of(document: LabelFile) -> list[tuple[Any, Geometry]]:
+def buildings_of(document: LabelFile) -> list[tuple[Any, Any]]:
     """Return the damage as written and the geometry in pixels of the buildings of a label file."""
-    return [
-        (building.get("subtype"), {"type": "Polygon", "coordinates": rings})
-        for building in document.xy
-        for rings in from_wkt(building["wkt"], document.path)
-    ]
+    return [(building.get("subtype"), from_wkt(building["wkt"], document.path)) for building in document.xy]
 
 
 def stamp(path: Path) -> Stamp:
@@ -210,7 +206,7 @@ def stamp(path: Path) -> Stamp:
 
 
 def damage_of(
-    buildings: list[tuple[Any, Geometry]], path: Path, window: PixelBox, values: dict[str, int]
+    buildings: list[tuple[Any, Any]], path: Path, window: PixelBox, values: dict[str, int]
 ) -> NDArray[np.int64]:
     """Return the damage (H, W) of the buildings in a window; of overlapping ones, the later is on top."""
     numbered = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import mmap
+import os
 import re
 import sqlite3
 import stat
@@ -23,9 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import AtomizerError, DataError, first_line, is_utf8, listed
+from atomizer_io.io.geometries import Objects, from_blobs, from_texts
 from atomizer_io.io.raster_files import GRID_FILE
-
-Objects = NDArray[np.object_]
 
 KINDS = "GeoPackage (.gpkg), GeoJSON, FlatGeobuf (.fgb), Shapefile (.shp), GeoParquet or CSV"
 SUFFIXES = {
@@ -45,7 +45,8 @@ MARKS = {
     "ESRI Shapefile": b"\0\0\x27\x0a",
     "Parquet": b"PAR1",
 }
-BESIDE_SHAPES = (".shx", ".dbf", ".prj", ".cpg", ".qix", ".sbn", ".sbx", ".idm", ".ind")
+BESIDE_SHAPES = (".shx", ".dbf", ".prj", ".cpg", ".cst", ".qix", ".sbn", ".sbx", ".idm", ".ind")
+PENDING = ("-wal", "-journal")  # beside a database: what a program has not yet written into it
 SHUT = {
     "OGR_SQLITE_ALLOW_EXTERNAL_ACCESS": "NO",
     "OGR_SQLITE_LOAD_EXTENSIONS": "",
@@ -53,12 +54,13 @@ SHUT = {
     "GDAL_VRT_ENABLE_PYTHON": "NO",
 }
 BATCH = 1 << 14  # features
+SMALL_BYTES, MOST_PACKED = 256 << 20, 2000  # of a column of a GeoParquet; bytes in a byte of the file beyond that
 PAIRS = (("x", "y", None), ("lon", "lat", "EPSG:4326"), ("longitude", "latitude", "EPSG:4326"))
 WKT_NAMES = ("wkt", "geometry", "geom", "the_geom", "wkt_geom")
 DELIMITERS = ",;\t|"
 # a member "crs" whose value is an object, also where its letters are escaped, and the objects that name a CRS
 CRS_OBJECT = re.compile(rb'"(?:c|\\u0063)(?:r|\\u0072)(?:s|\\u0073)"\s*:\s*\{')
-CRS_TYPE, CRS_NAME = rb'"type"\s*:\s*"name"', rb'"properties"\s*:\s*\{\s*"name"\s*:\s*"[^"\\]*"\s*\}'
+CRS_TYPE, CRS_NAME = rb'"type"\s*:\s*"name"', rb'"properties"\s*:\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*\}'
 NAMED_CRS = re.compile(rb"\s*(?:%b\s*,\s*%b|%b\s*,\s*%b)\s*\}" % (CRS_TYPE, CRS_NAME, CRS_NAME, CRS_TYPE))
 CRS84 = "OGC:CRS84"
 
@@ -144,6 +146,7 @@ def kind_of(path: Path) -> str:
         check_crs_member(path)
     for suffix in BESIDE_SHAPES if kind == "ESRI Shapefile" else ():
         check_beside(path.with_suffix(suffix), path)
+        check_beside(path.with_suffix(suffix.upper()), path)
     return kind
 
 
@@ -160,11 +163,16 @@ def check_beside(path: Path, shapes: Path) -> None:
 
 
 def check_crs_member(path: Path) -> None:
-    """Refuse a GeoJSON whose member ``crs`` is more than a name: a link, for one, GDAL would fetch from a server."""
+    """Refuse a GeoJSON whose member ``crs`` is more than a name, or one that is not known.
+
+    A link GDAL would fetch from a server, and what it does not know it takes for WGS 84.
+    """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         for member in CRS_OBJECT.finditer(text):
-            if NAMED_CRS.match(text, member.end()) is None:
+            named = NAMED_CRS.match(text, member.end())
+            if named is None:
                 raise DataError(path, "'crs' is not a name such as EPSG:2154: name it, or leave it out for WGS 84")
+            checked_crs(path, (named[1] or named[2]).decode("utf-8", "replace"))
 
 
 @contextlib.contextmanager
@@ -187,22 +195,35 @@ def failures(path: Path) -> Iterator[None]:
 
 
 def chosen_layer(path: Path, layer: str | None) -> str:
-    """Return the layer of a GeoPackage to read, which must be a table: a view could be a query without an end."""
-    source = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
-    try:
+    """Return the layer of a GeoPackage to read."""
+    for suffix in PENDING:
+        beside = path.with_name(path.name + suffix)
+        if os.path.lexists(beside) and not (beside.is_file() and beside.stat().st_size == 0):
+            raise DataError(
+                path, f"has changes in {beside.name}: close the program that edits it, or export the layer anew"
+            )
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as source:
+        schema = source.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
+        for name, sql in schema:
+            if name.casefold().startswith("gpkg_"):
+                check_table(path, source, name, sql)
         layers = [str(row[0]) for row in source.execute("SELECT table_name FROM gpkg_geometry_columns LIMIT 1000")]
-        kinds = "SELECT type, sql FROM sqlite_master WHERE name = ? COLLATE NOCASE"
         layer = layers[0] if layer is None and len(layers) == 1 else layer
         if layer not in layers:
             named = f"layer {layer!r} is not among its layers" if layer is not None else "name one of its layers"
             named += " (layer=...), or export it to a file of its own"
             raise DataError(path, f"{named}: {listed(layers) or 'it has none with geometries'}")
-        rows = source.execute(kinds, [layer]).fetchall()
-    finally:
-        source.close()
-    if [kind for kind, _ in rows] != ["table"] or re.match(r"\s*CREATE\s+VIRTUAL", str(rows[0][1]), re.IGNORECASE):
-        raise DataError(path, f"its layer {layer!r} is not a table, but a view: export it as a layer of its own")
+        for name, sql in schema:
+            if name.casefold() == layer.casefold():
+                check_table(path, source, name, sql)
     return layer
+
+
+def check_table(path: Path, source: sqlite3.Connection, name: str, sql: str) -> None:
+    """Refuse what is no plain table: a view may be a query without an end, a computed column fill the memory."""
+    hidden = source.execute("SELECT 1 FROM pragma_table_xinfo(?) WHERE hidden > 0", [name])
+    if not re.match(r"CREATE\s+TABLE\b", sql, re.IGNORECASE) or hidden.fetchone():
+        raise DataError(path, f"its {name!r} is a view or computes its values: export the layer anew")
 
 
 def name_for_gdal(path: Path, kind: str) -> str:
@@ -210,11 +231,16 @@ def name_for_gdal(path: Path, kind: str) -> str:
     return f"GeoJSON:{path}" if kind == "GeoJSON" else str(path)  # the others begin with bytes that are no text
 
 
+def opening_of(kind: str) -> dict[str, str]:
+    """Return the options with which GDAL opens a file: it must not write what it finds beside a database into it."""
+    return {"IMMUTABLE": "YES"} if kind == "GPKG" else {}
+
+
 def ogr_file(path: Path, kind: str, layer: str | None) -> VectorFile:
     """Return the columns and the coordinate system of a file that GDAL reads."""
     import pyogrio
 
-    info = pyogrio.read_info(name_for_gdal(path, kind), layer=layer)
+    info = pyogrio.read_info(name_for_gdal(path, kind), layer=layer, **opening_of(kind))
     if info["driver"] != kind:
         raise DataError(path, f"is no {kind}, as its name promises, but {info['driver']}")
     if info["geometry_type"] is None:
@@ -224,15 +250,14 @@ def ogr_file(path: Path, kind: str, layer: str | None) -> VectorFile:
 
 def ogr_batches(file: VectorFile, names: list[str]) -> Generator[Features]:
     """Yield the features of a file that GDAL reads."""
-    import shapely
     from pyogrio.raw import open_arrow
 
     opening = {"layer": file.layer, "columns": names, "return_fids": True, "batch_size": BATCH, "use_pyarrow": True}
-    with open_arrow(name_for_gdal(file.path, file.kind), **opening) as (meta, reader):
+    with open_arrow(name_for_gdal(file.path, file.kind), **opening, **opening_of(file.kind)) as (meta, reader):
         geometry, fid = meta["geometry_name"] or "wkb_geometry", meta["fid_column"] or "OGC_FID"
         for batch in reader:
             blobs = batch.column(geometry).to_numpy(zero_copy_only=False)
-            geometries = shapely.from_wkb(blobs, on_invalid="ignore")
+            geometries = from_blobs(blobs)
             ids = batch.column(fid).to_numpy(zero_copy_only=False)
             yield Features(ids, geometries, {name: batch.column(name) for name in names})
 
@@ -242,6 +267,7 @@ def parquet_file(path: Path) -> VectorFile:
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:
+        check_packed(path, file.metadata)
         schema = file.schema_arrow
         metadata = json.loads((schema.metadata or {}).get(b"geo", b"{}"))
     try:
@@ -257,16 +283,26 @@ def parquet_file(path: Path) -> VectorFile:
     return VectorFile(path, "Parquet", None, fields, checked_crs(path, text), (geometry,))
 
 
+def check_packed(path: Path, metadata: Any) -> None:
+    """Refuse a GeoParquet in which a column becomes implausibly large when it is unpacked."""
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    for column in (group.column(number) for group in groups for number in range(group.num_columns)):
+        if column.total_uncompressed_size > max(SMALL_BYTES, MOST_PACKED * column.total_compressed_size):
+            raise DataError(path, f"its column {column.path_in_schema!r} is too small for what it claims to hold")
+
+
 def parquet_batches(file: VectorFile, names: list[str]) -> Generator[Features]:
     """Yield the features of a GeoParquet; their numbers count its rows from 0."""
-    import shapely
     from pyarrow import parquet
 
     first = 0
-    with parquet.ParquetFile(file.path) as source:
-        for batch in source.iter_batches(BATCH, columns=[*names, *file.positions]):
-            blobs = batch.column(file.positions[0]).to_numpy(zero_copy_only=False)
-            geometries = shapely.from_wkb(blobs, on_invalid="ignore")
+    columns = [*names, *file.positions]
+    with parquet.ParquetFile(file.path, read_dictionary=columns) as source:  # a value that is repeated is kept once
+        for batch in source.iter_batches(BATCH, columns=columns):
+            blobs = batch.column(file.positions[0])
+            known = from_blobs(blobs.dictionary.to_pylist())
+            table = np.concatenate([known, np.full(1, None, dtype=object)])
+            geometries = table[blobs.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
             ids = np.arange(first, first + len(batch), dtype=np.int64)
             yield Features(ids, geometries, {name: batch.column(name) for name in names})
             first += len(batch)
@@ -313,8 +349,7 @@ def csv_batches(file: VectorFile, names: list[str]) -> Generator[Features]:
     first = 2
     for batch in reader:
         if len(file.positions) == 1:
-            texts = batch.column(file.positions[0]).to_numpy(zero_copy_only=False)
-            geometry = shapely.from_wkt(texts, on_invalid="ignore")
+            geometry = from_texts(batch.column(file.positions[0]).to_pylist())
         else:
             x, y = (numbers_of(batch.column(name)) for name in file.positions)
             geometry = np.full(len(x), None, dtype=object)
@@ -329,6 +364,9 @@ def numbers_of(column: Any) -> NDArray[np.float64]:
     """Return a column as numbers, NaN where it has none, or a text that is none."""
     import pyarrow
 
+    if pyarrow.types.is_dictionary(column.type):
+        index = column.indices.fill_null(len(column.dictionary)).to_numpy(zero_copy_only=False)
+        return np.append(numbers_of(column.dictionary), np.nan)[index]
     if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
         try:
             column = column.cast(pyarrow.float64())

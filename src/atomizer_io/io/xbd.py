@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from atomizer_io.errors import DataError, first_line
 from atomizer_io.io.crs import Transform, as_gsd, metres_per_degree
 from atomizer_io.io.dates import as_day
-from atomizer_io.io.polygons import from_wkt
+from atomizer_io.io.geometries import from_wkt
 from atomizer_io.io.tables import from_json
 
 PUBLISHED_SHAPE = (1024, 1024)
@@ -54,16 +54,16 @@ class LabelFile:
 
     def corners(self) -> tuple[Points, Points]:
         """Return the corners of all buildings in pixels and in degrees."""
+        import shapely
+
         degrees = {str(building.get("uid")): building["wkt"] for building in self.lng_lat}
-        pairs: list[tuple[tuple[float, float], tuple[float, float]]] = []
+        pairs = [np.empty((0, 2, 2))]
         for building in self.xy:
             if (uid := str(building.get("uid"))) in degrees:
-                ours, theirs = (
-                    [corner for rings in from_wkt(wkt, self.path) for ring in rings for corner in ring]
-                    for wkt in (building["wkt"], degrees[uid])
-                )
-                pairs += zip(ours, theirs, strict=True) if len(ours) == len(theirs) else ()
-        corners = np.array(pairs, dtype=np.float64).reshape(-1, 2, 2)
+                texts = (building["wkt"], degrees[uid])
+                ours, theirs = (shapely.get_coordinates(from_wkt(text, self.path)) for text in texts)
+                pairs += [np.stack([ours, theirs], axis=1)] if len(ours) == len(theirs) else []
+        corners = np.concatenate(pairs)
         return corners[:, 0], corners[:, 1]
 
 

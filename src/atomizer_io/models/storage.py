@@ -23,7 +23,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from atomizer_io.data.task_spec import FIELDS, TaskSpec
 from atomizer_io.durable import make_folder, publish
-from atomizer_io.errors import CheckpointError
+from atomizer_io.errors import CheckpointError, first_line
 from atomizer_io.models import card, seal
 from atomizer_io.models.base import Model
 from atomizer_io.models.registry import family, list_models
@@ -112,7 +112,8 @@ def _load(folder: Path, *, sealed: bool = True) -> Any:
     except CheckpointError:
         raise
     except (TypeError, KeyError, AttributeError, ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
-        raise CheckpointError(f"{config} does not describe a model of this version: {error}") from error
+        cause = first_line(error)  # some errors of torch go on with the functions of C++ that they came through
+        raise CheckpointError(f"{config} does not describe a model of this version: {cause}") from error
     tensors = load_file(weights)
     dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     model = model.to(dtypes.pop() if len(dtypes) == 1 else torch.float32)
