@@ -2,7 +2,7 @@
 # # Stations, not pixels
 #
 # Air temperature is measured at stations: few, at irregular positions, others every day.
-# The network reads the stations that reported and a coarse raster of the altitude, and predicts the temperature anywhere.
+# The network reads the stations that reported and a coarse raster of the altitude, and predicts temperature anywhere.
 # The training loop is one's own.
 
 # %%
