@@ -24,8 +24,7 @@ from atomizer_io.figures.point_clouds import (
     by_class,
     draw_beside,
 )
-from atomizer_io.figures.sample_points import SamplePoints
-from atomizer_io.figures.samples import save_predictions
+from atomizer_io.figures.samples import SamplePoints, save_predictions
 from atomizer_io.models.atomizer.geometry.partition import geometry_of
 from scenes import SMALL
 

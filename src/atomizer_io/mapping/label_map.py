@@ -1,20 +1,34 @@
-"""A map from labels: what was asked for, and what was made."""
+"""A map from labels: what was asked for, what was made, and its report: a page in which every name is escaped."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from numpy import int64
 from numpy.typing import NDArray
 
+from atomizer_io import __version__
+from atomizer_io.errors import printable
 from atomizer_io.figures.class_colours import Colour
 from atomizer_io.prediction.products import RasterProduct
 from atomizer_io.training.area_accuracy import Accuracy
 from atomizer_io.training.conformal import PredictionSets
+
+TEMPLATES = Environment(
+    loader=PackageLoader("atomizer_io.mapping"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters["byte"] = lambda share: round(255 * share)  # of a colour
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +116,19 @@ class LabelMap:
             },
             "notes": list(self.notes),
         }
+
+
+def report(made: LabelMap) -> str:
+    """Return the page."""
+    own = (made.scores.get("scores") or {}).get("test") or {}
+    baselines = ((made.scores.get("baselines") or {}).get("scores") or {}).get("test") or {}
+    page = TEMPLATES.get_template("report.html").render(
+        made=made,
+        preview=base64.b64encode(made.product.files["preview.png"].read_bytes()).decode(),
+        sizes=[(size, count) for size, count in enumerate(made.sizes) if count],
+        pixels=max(1, sum(made.sizes)),
+        scores=[("this model", own), *baselines.items()] if own and baselines else [],
+        version=__version__,
+        today=datetime.date.today().isoformat(),
+    )
+    return printable(page)

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.mapping.held_out import DIGITS, HeldOut, held_out
-from atomizer_io.mapping.label_map import LabelMap, MapRequest
-from atomizer_io.mapping.report import report
+from atomizer_io.mapping.label_map import LabelMap, MapRequest, report
 from atomizer_io.mapping.runs import begin, inside, mark_of, opened, run_of, trained, with_options
 from atomizer_io.models.registry import load_model
 from atomizer_io.models.storage import seal_at

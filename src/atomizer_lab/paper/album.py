@@ -22,7 +22,7 @@ from atomizer_io.datasets.crop import cropped
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.decoding import quadtree
 from atomizer_io.figures.class_colours import class_colours
-from atomizer_io.figures.sample_points import SamplePoints
+from atomizer_io.figures.samples import SamplePoints
 from atomizer_io.io.tables import evenly
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.geometry.partition import geometry_of

@@ -21,8 +21,7 @@ from atomizer_io.datasets.dataset import Info
 from atomizer_io.figures import point_clouds
 from atomizer_io.figures.class_colours import UNKNOWN, WRONG, rgb
 from atomizer_io.figures.point_clouds import new_figure
-from atomizer_io.figures.sample_points import SamplePoints
-from atomizer_io.figures.samples import BLUE_UM, GREEN_UM, RED_UM, borders, lattice_of, stretched
+from atomizer_io.figures.samples import BLUE_UM, GREEN_UM, RED_UM, SamplePoints, borders, lattice_of, stretched
 from atomizer_io.models.atomizer.geometry.partition import Geometry
 
 Floats = NDArray[np.floating[Any]]
