@@ -30,15 +30,15 @@ LABELS = [label for labels in zip(DRY, LAKE, RIVER, strict=False) for label in l
 
 def main() -> None:
     """Open the page as the command does, use it, and save what it shows."""
-    words = ["view", sys.argv[1], *(["--points", sys.argv[2]] if len(sys.argv) > 2 else [])]
+    words = ["view", sys.argv[1]]
     session = session_of(build_parser(words).parse_args(words))
     TARGET.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, Server(session) as server:
-        dark = len(sys.argv) > 2
-        with Chromium(Path(folder), SIZE, dark=dark) as tab:
-            tab.open(server.address)
-            tab.until("document.body?.dataset.ready")
-            (points if len(sys.argv) > 2 else rasters)(tab)
+        for name, size, use in (("desk", SIZE, rasters), ("phone", (400, 800), phone)):
+            with Chromium(Path(folder, name), size, dark=name == "phone") as tab:
+                tab.open(server.address)
+                tab.until("document.body?.dataset.ready")
+                use(tab)
 
 
 def rasters(tab: Chromium) -> None:
@@ -73,16 +73,11 @@ def rasters(tab: Chromium) -> None:
     save(tab, "label")
 
 
-def points(tab: Chromium) -> None:
-    """Drag a cross-section."""
-    for kind, x, y in (
-        ("mousePressed", 150, 250),
-        ("mouseMoved", 400, 380),
-        ("mouseMoved", 680, 560),
-        ("mouseReleased", 680, 560),
-    ):
-        tab.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-    save(tab, "points")
+def phone(tab: Chromium) -> None:
+    """Query a position on a small dark screen."""
+    tab.click(130, 330)
+    tab.until("document.querySelector('#panel-Query .bars')")
+    save(tab, "phone")
 
 
 def press(tab: Chromium, selector: str) -> None:

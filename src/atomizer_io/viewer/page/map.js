@@ -1,5 +1,6 @@
 // The map: MapLibre shows canvases in a frame of metres around the scene, so that every coordinate system is drawn as it is.
 
+import { Failure } from "./api.js";
 import * as maplibre from "./vendor/maplibre-gl.mjs";
 
 if (window.atomizer) maplibre.setWorkerUrl(window.atomizer.worker); // of a notebook
@@ -12,6 +13,8 @@ export class SceneMap {
     this.grid = grid;
     const style = { version: 8, sources: {}, layers: [] };
     const dark = matchMedia("(prefers-color-scheme: dark)");
+    if (!document.createElement("canvas").getContext("webgl2"))
+      throw new Failure("The map needs WebGL 2, which this browser does not offer: switch hardware acceleration on, or use another one.");
     this.map = new maplibre.Map({
       container,
       style,
@@ -23,7 +26,6 @@ export class SceneMap {
       fitBoundsOptions: { padding: { top: 56, bottom: 24, left: 24, right: 24 } }, // below the legend
       maxZoom: 24,
       renderWorldCopies: false,
-      canvasContextAttributes: { antialias: false, preserveDrawingBuffer: true },
     });
     this.map.addControl(new maplibre.NavigationControl({ visualizePitch: false }), "top-right");
     this.map.addControl(new maplibre.ScaleControl({ maxWidth: 140 }), "bottom-left");
