@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from atomizer_io.data.task_spec import TaskSpec
     from atomizer_io.errors import AtomizerError
     from atomizer_io.io.ground import height_above_ground
+    from atomizer_io.io.stac_items import rasters_of_stac
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
     from atomizer_io.models.atomizer.geometry.cache import GeometryCache
@@ -67,6 +68,7 @@ __all__ = [
     "predict_raster",
     "predict_scenes",
     "predict_xarray",
+    "rasters_of_stac",
     "register_model",
     "sensors",
     "view",
@@ -82,6 +84,7 @@ _NAMES = {
     "data.task_spec": ("TaskSpec",),
     "errors": ("AtomizerError",),
     "io.ground": ("height_above_ground",),
+    "io.stac_items": ("rasters_of_stac",),
     "models.atomizer.atomizer": ("AtomizerIO",),
     "models.atomizer.config": ("LEARNED_CHANNELS", "AtomizerConfig"),
     "models.atomizer.geometry.cache": ("GeometryCache",),
