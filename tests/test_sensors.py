@@ -187,7 +187,7 @@ def test_catalogue_is_sane(key: str, sensor: Sensor) -> None:
         assert len(sensor.group(group)) > 0
 
 
-@pytest.mark.parametrize("key", ["sentinel2", "sentinel2_l2a", "hls", "superdove", "sentinel3_olci", "EMIT", "DESIS"])
+@pytest.mark.parametrize("key", ["sentinel2", "sentinel2_l2a", "hls", "superdove", "sentinel3_olci", "emit", "desis"])
 def test_wavelengths_ascend_in_band_order(key: str) -> None:
     wavelengths = [channel.wavelength_um or 0.0 for channel in SENSORS[key]]
     assert wavelengths == sorted(wavelengths) and len(set(wavelengths)) == len(wavelengths)
@@ -208,8 +208,8 @@ def test_groups_lie_where_their_names_say() -> None:
 def test_sensors_of_one_instrument_and_of_radars_of_one_wavelength() -> None:
     assert len(SENSORS) >= 25
     assert [c.wavelength_um for c in SENSORS["landsat9"]] == [c.wavelength_um for c in LANDSAT8]
-    assert SENSORS["EnMAP"].names[90:92] == ("VNIR091", "SWIR001") and len(SENSORS["EnMAP"]) == 224
-    assert SENSORS["EMIT"]["B285"].wavelength_um == 2.493 and SENSORS["EMIT"]["B285"].gsd_m == 60.0
+    assert SENSORS["enmap"].names[90:92] == ("VNIR091", "SWIR001") and len(SENSORS["enmap"]) == 224
+    assert SENSORS["emit"]["B285"].wavelength_um == 2.493 and SENSORS["emit"]["B285"].gsd_m == 60.0
     model = create_model("atomizer_io_tiny", channels=(*SENSORS["palsar2"].pick("HH"), SENSORS["landsat5"]["B6"]))
     assert model.config.learned_channels == (*LEARNED_CHANNELS, "L_HH", "landsat5 B6")  # and not the C-band HH
 

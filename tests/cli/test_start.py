@@ -87,12 +87,12 @@ def test_every_public_name_is_there() -> None:
 
 def test_choices_of_the_command_line_are_those_of_the_code() -> None:
     from atomizer_io.cli import decoding, export, predict
-    from atomizer_io.decoding import options
+    from atomizer_io.decoding import scene_decoder
     from atomizer_io.export.formats import FORMATS
     from atomizer_io.prediction import engines, products
 
     assert export.FORMATS == FORMATS
-    assert (decoding.NAMES, predict.ENGINES, predict.LAYERS) == (options.NAMES, engines.NAMES, products.LAYERS)
+    assert (decoding.NAMES, predict.ENGINES, predict.LAYERS) == (scene_decoder.NAMES, engines.NAMES, products.LAYERS)
 
 
 def test_atoms_per_latent_has_one_name_and_one_alias_everywhere() -> None:

@@ -423,7 +423,7 @@ def test_a_folder_that_nobody_understands_is_an_error_unless_left_out(two: Path)
     assert [a.sensor for a in only[0].atoms] == ["aerial"]
 
 
-@pytest.mark.parametrize("name", ["enmap", "hsi", "sentinel3"])
+@pytest.mark.parametrize("name", ["hyspex", "hsi", "sentinel3"])
 def test_a_sensor_of_ones_own_is_known_by_its_wavelengths(two: Path, name: str) -> None:
     dataset = GeoTiffFolder(two, "all", sensor={"rgb": "aerial", "hsi": name}, classes=2)
     assert [(c.sensor, c.name, c.wavelength_um) for c in dataset.channels][3:] == [

@@ -16,12 +16,10 @@ To add a model, subclass :class:`Model` in one file and register it (see ``model
 from __future__ import annotations
 
 import abc
-import dataclasses
-import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +28,7 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Queries, queries_at
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.errors import ConfigError, QueryError, check_count, check_numbers
-
-Settings = TypeVar("Settings")
+from atomizer_io.errors import ConfigError, QueryError, check_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,16 +309,3 @@ def in_units(out: Tensor, task_spec: TaskSpec) -> Tensor:
         return out
     # physical units need more digits than half precision has
     return out.to(torch.promote_types(out.dtype, torch.float32)) * task_spec.target_std + task_spec.target_mean
-
-
-def settings_from(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """Return ``kind(**values)``, lists as tuples; an unknown name is an error that suggests the nearest one."""
-    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    for name in values:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known) or 'none'}"
-            raise ConfigError(f"unknown setting {name!r}; {hint}")
-    settings = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
-    check_numbers(settings)
-    return settings

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.models.base import Model, settings_from
+from atomizer_io.models.base import Model
+from atomizer_io.models.settings import settings_from
 
 
 class Configured(Model, abc.ABC):

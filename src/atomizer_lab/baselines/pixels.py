@@ -18,7 +18,8 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Queries, Sample
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.base import Capabilities, Cost, Model, Preset, in_units, settings_from
+from atomizer_io.models.base import Capabilities, Cost, Model, Preset, in_units
+from atomizer_io.models.settings import settings_from
 from atomizer_io.models.sites import seen_sites
 from atomizer_lab.baselines.rasterise import slots_of, standardised
 

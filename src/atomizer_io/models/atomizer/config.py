@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atomizer_io.errors import ConfigError, check_count, check_numbers
-from atomizer_io.models.base import settings_from
+from atomizer_io.models.settings import settings_from
 
 LAYOUTS = ("hexagonal", "sites")
 # Settings that did neither good nor harm and are gone, with the one value that is left; saved models still name them,
