@@ -225,7 +225,7 @@ def test_training_keeps_what_the_dataset_knows_of_its_target(tmp_path: Path) -> 
 
     train = BioMassters(fixtures.write("biomassters", tmp_path, size=32), "train", months=[0])
     run = Run(model=ModelSettings(preset="atomizer_io_tiny"))
-    task_spec = build(run, train, inspect(run, train)).task_spec
+    task_spec = build(run, train, inspect(run, train))[0].task_spec
     assert (task_spec.target_name, task_spec.target_unit) == tuple(BIOMASS.values())
 
 
