@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from atomizer_io.data.task_spec import TaskSpec
     from atomizer_io.errors import AtomizerError
     from atomizer_io.io.ground import height_above_ground
+    from atomizer_io.io.stac_items import rasters_of_stac
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
     from atomizer_io.models.atomizer.geometry.cache import GeometryCache
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from atomizer_io.prediction.arrays import predict_xarray
     from atomizer_io.prediction.at_positions import predict_at
     from atomizer_io.prediction.bulk import predict_point_clouds, predict_scenes
+    from atomizer_io.prediction.embeddings import embed_raster, find_alike
     from atomizer_io.prediction.options import Decoding, Execution, PointCloudClasses, PointCloudWindows, Windows
     from atomizer_io.prediction.point_maps import predict_point_cloud_map
     from atomizer_io.prediction.points import predict_points
@@ -52,6 +54,8 @@ __all__ = [
     "create_model",
     "datasets",
     "decoding",
+    "embed_raster",
+    "find_alike",
     "height_above_ground",
     "list_models",
     "load_model",
@@ -63,6 +67,7 @@ __all__ = [
     "predict_raster",
     "predict_scenes",
     "predict_xarray",
+    "rasters_of_stac",
     "register_model",
     "sensors",
 ]
@@ -77,6 +82,7 @@ _NAMES = {
     "data.task_spec": ("TaskSpec",),
     "errors": ("AtomizerError",),
     "io.ground": ("height_above_ground",),
+    "io.stac_items": ("rasters_of_stac",),
     "models.atomizer.atomizer": ("AtomizerIO",),
     "models.atomizer.config": ("LEARNED_CHANNELS", "AtomizerConfig"),
     "models.atomizer.geometry.cache": ("GeometryCache",),
@@ -86,6 +92,7 @@ _NAMES = {
     "prediction.arrays": ("predict_xarray",),
     "prediction.at_positions": ("predict_at",),
     "prediction.bulk": ("predict_point_clouds", "predict_scenes"),
+    "prediction.embeddings": ("embed_raster", "find_alike"),
     "prediction.options": ("Decoding", "Execution", "PointCloudClasses", "PointCloudWindows", "Windows"),
     "prediction.point_maps": ("predict_point_cloud_map",),
     "prediction.points": ("predict_points",),

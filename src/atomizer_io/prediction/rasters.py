@@ -25,6 +25,7 @@ from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import LocalFrame, RasterInput, RasterSource, open_rasters
 from atomizer_io.io.raster_sources import overlap as reaches
+from atomizer_io.io.remote import RemoteRaster
 from atomizer_io.models.base import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
@@ -153,14 +154,14 @@ class RasterScene:
             },
         )
 
-    def bytes_needed(self, layers: Sequence[str]) -> int:
-        """Return the disk space in bytes that is needed at most, temporary files included."""
+    def bytes_needed(self, layers: Sequence[str], number_bytes: int = 4) -> int:
+        """Return the disk space in bytes that is needed at most, temporary files included; strips have such numbers."""
         (height, width), rows, kinds = self.layout.size, self.layout.rows, len(self.kinds)
         open_rows = 1 + max(len(rows.covering(rows.strip(row))) for row in range(len(rows.starts)))
         row_bytes = len(self.layout.columns.starts) * height * width * (self.task_spec.num_outputs + kinds + 1) * 4
         depth = sum(products.depths(self.task_spec, layers, kinds).values())
         # windows that wait for others; strips, the plain file and the final one
-        return open_rows * row_bytes + 3 * self.map_grid.height * self.map_grid.width * depth * 4
+        return open_rows * row_bytes + 3 * self.map_grid.height * self.map_grid.width * depth * number_bytes
 
     def stored(self, model: Model | str | Path, parts: PartsFolder) -> RasterScene:
         """Return the same for workers; a model in memory is saved where they find it."""
@@ -223,13 +224,13 @@ def usual_window_m(model: Model, sources: Sequence[RasterSource]) -> float:
 
 def _trace(source: RasterSource) -> dict[str, Any]:
     """Return the values by which a changed input is recognised."""
-    state = source.path.stat()
     values = asdict(source) | {"path": str(source.path), "date": str(source.date)}
     declared = () if source.nodata is None else ("nodata",)
-    return {key: values[key] for key in ("path", "date", "channels", "numbers", "crs", "gsd_m", *declared)} | {
-        "size": state.st_size,
-        "time of change": state.st_mtime_ns,
-    }
+    known = {key: values[key] for key in ("path", "date", "channels", "numbers", "crs", "gsd_m", *declared)}
+    if isinstance(source.path, RemoteRaster):
+        return known | {"size": source.path.size}
+    state = source.path.stat()
+    return known | {"size": state.st_size, "time of change": state.st_mtime_ns}
 
 
 def observed(scene: RasterScene, window: RasterWindow) -> tuple[LocalFrame, Grid, AtomSet]:
