@@ -13,7 +13,7 @@ import atomizer_io as aio
 from atomizer_io.data.sensors import LIDAR, SENTINEL1, SENTINEL2
 from atomizer_io.datasets import Meta, Sample
 from atomizer_io.datasets.dataset import Info, Skipped
-from atomizer_io.errors import AtomizerError, ConfigError, UnknownChannelError
+from atomizer_io.errors import AtomizerError, UnknownChannelError
 from atomizer_io.models.base import Cost
 from atomizer_io.training import config
 from atomizer_io.training.build import FEW_VALUES, Inspection, build, costs_of, inspect, notes_of
