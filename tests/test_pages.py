@@ -148,9 +148,5 @@ def test_the_notebooks_run(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
         assert "markdown" in kind or re.sub(r"\n{3,}", "\n\n", cell.strip()) in page, (
             f"run tools/notebooks.py {name}: its page is older"
         )
-    few = (
-        re.sub(r"max_steps(\W+)\d+", r"max_steps\g<1>2", code)
-        .replace("range(250)", "range(2)")
-        .replace("length=30", "length=6")
-    )
+    few = re.sub(r"(max_steps\W+|STEPS = )\d+", r"\g<1>8", code).replace("900_020", "900_002")
     exec(compile(few, name, "exec"), {"__name__": name})
