@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from atomizer_io.prediction.points import predict_points
     from atomizer_io.prediction.rasters import predict_raster
     from atomizer_io.prediction.scene_labels import predict_labels
+    from atomizer_io.viewer.widget import view
 
 __all__ = [
     "LEARNED_CHANNELS",
@@ -70,6 +71,7 @@ __all__ = [
     "rasters_of_stac",
     "register_model",
     "sensors",
+    "view",
 ]
 
 # The names of each module, imported when they are first used: torch alone takes seconds, and `atomizer --help` needs
@@ -98,6 +100,7 @@ _NAMES = {
     "prediction.points": ("predict_points",),
     "prediction.rasters": ("predict_raster",),
     "prediction.scene_labels": ("predict_labels",),
+    "viewer.widget": ("view",),
 }
 _HOMES = _PACKAGES | {name: home for home, names in _NAMES.items() for name in names}
 

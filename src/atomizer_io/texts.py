@@ -10,6 +10,7 @@ import errno
 import io
 import json
 import math
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -116,10 +117,19 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError(TOO_DEEP) from None
 
 
+class Loader(yaml.SafeLoader):
+    """YAML as it is usually written: ``1e-4`` is a number, which YAML 1.1 reads as a text."""
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
 def parse_yaml(text: str) -> Any:
     """Return the plain values in a text of YAML; tags that would make objects are refused."""
     try:
-        loader = yaml.SafeLoader(text)
+        loader = Loader(text)
         node = loader.get_single_node()
         if node is None:
             return None

@@ -61,7 +61,7 @@ def test_a_folder_shows_what_the_model_was_trained_on(tmp_path: Path, capsys: py
     text = shown(capsys, str(tmp_path / "best"))
     assert "segmentation, 2 outputs (dry, water)" in text
     assert "mysat b0," in text and "mysat b11, … and 18 more" in " ".join(text.split()) and "b12" not in text
-    assert "width 96" in text and "atoms_per_latent 256" in text and "temporal no" in text
+    assert "width 96" in text and "atoms_per_latent 128" in text and "temporal no" in text
 
 
 def test_sensors_and_one_sensor(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +76,7 @@ def test_sensors_and_one_sensor(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("atomizer_io_sge", "did you mean atomizer_io_seg"),
         ("sensor", r"did you mean .*sensors"),
-        ("landsat", r"did you mean landsat8\?"),
+        ("landsat", r"did you mean landsat9, landsat8"),
     ],
 )
 def test_unknown_names_get_near_ones(name: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:

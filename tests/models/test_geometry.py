@@ -458,7 +458,7 @@ def test_a_small_scene_of_one_label_has_latents_of_its_own_for_its_places(side: 
     named = scene.geometry(atoms, atoms_per_latent=6 * side**2)
     assert len(named.anchors_L2) == 1  # who names κ gets that many
     part_of_a_map = aio.create_model("atomizer_io_tiny", task="segmentation").geometry(atoms)
-    assert len(part_of_a_map.anchors_L2) <= -(-6 * side**2 // 256) + 1
+    assert len(part_of_a_map.anchors_L2) <= -(-6 * side**2 // scene.config.atoms_per_latent) + 1
 
 
 def test_more_atoms_than_kappa_by_one_need_a_second_latent() -> None:
