@@ -29,11 +29,12 @@ PATIENCE_S = 60
 
 
 class Chromium:
-    """One tab; ``noise`` is what it wrote to the console, ``requests`` are the addresses that it fetched."""
+    """One tab: ``noise`` it wrote to the console, addresses it requested, what it called bound functions with."""
 
     def __init__(self, profile: Path, size: tuple[int, int] = (1200, 800), *, dark: bool = False) -> None:
         self.noise: list[str] = []
         self.requests: list[str] = []
+        self.bound: list[str] = []
         self._number, self._rest = 0, b""
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
@@ -104,6 +105,8 @@ class Chromium:
                 self.noise.append(details.get("exception", {}).get("description") or details["text"])
             case "Log.entryAdded":
                 self.noise.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+            case "Runtime.bindingCalled":
+                self.bound.append(params["payload"])
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"])
         return event

@@ -28,7 +28,7 @@ FORBIDDEN = {
     "training": {"prediction", "export", "cli"},
     "prediction": {"datasets", "training", "export", "cli"},
     "export": {"datasets", "training", "prediction", "cli"},
-    "view": {"training", "cli"},
+    "viewer": {"training", "cli"},
 }
 # only these may know that Atomizer-IO is what it is; all others know models by their contract
 KNOW_ATOMIZER = {

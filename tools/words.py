@@ -37,8 +37,8 @@ CLEAN: tuple[str, ...] = (
     "src/atomizer_io/export",
     "src/atomizer_io/figures",
     "src/atomizer_io/io",
-    "src/atomizer_io/view",
-    "tests/view",
+    "src/atomizer_io/viewer",
+    "tests/viewer",
     *(
         f"src/atomizer_lab/{room}"
         for room in ("baselines", "bench", "commands", "demo", "lidar", "paper", "report", "synthetic")
@@ -99,7 +99,7 @@ PHRASES = re.compile(
 # files that name the words on purpose
 EXCEPTIONS = {
     "tools/words.py": "the list itself",
-    "src/atomizer_io/view/page/vendor/maplibre-gl.css": "MapLibre's own",
+    "src/atomizer_io/viewer/page/vendor/maplibre-gl.css": "MapLibre's own",
     "src/atomizer_io/training/config.py": "the table of old option names",
     "docs/lab/diary.md": "dated notes, as they were written",
 }

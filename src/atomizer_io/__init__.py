@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from atomizer_io.data.task_spec import TaskSpec
     from atomizer_io.errors import AtomizerError
     from atomizer_io.io.ground import height_above_ground
+    from atomizer_io.io.stac_items import rasters_of_stac
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
     from atomizer_io.models.atomizer.geometry.cache import GeometryCache
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from atomizer_io.prediction.points import predict_points
     from atomizer_io.prediction.rasters import predict_raster
     from atomizer_io.prediction.scene_labels import predict_labels
+    from atomizer_io.viewer.widget import view
 
 __all__ = [
     "LEARNED_CHANNELS",
@@ -66,8 +68,10 @@ __all__ = [
     "predict_raster",
     "predict_scenes",
     "predict_xarray",
+    "rasters_of_stac",
     "register_model",
     "sensors",
+    "view",
 ]
 
 # The names of each module, imported when they are first used: torch alone takes seconds, and `atomizer --help` needs
@@ -80,6 +84,7 @@ _NAMES = {
     "data.task_spec": ("TaskSpec",),
     "errors": ("AtomizerError",),
     "io.ground": ("height_above_ground",),
+    "io.stac_items": ("rasters_of_stac",),
     "models.atomizer.atomizer": ("AtomizerIO",),
     "models.atomizer.config": ("LEARNED_CHANNELS", "AtomizerConfig"),
     "models.atomizer.geometry.cache": ("GeometryCache",),
@@ -95,6 +100,7 @@ _NAMES = {
     "prediction.points": ("predict_points",),
     "prediction.rasters": ("predict_raster",),
     "prediction.scene_labels": ("predict_labels",),
+    "viewer.widget": ("view",),
 }
 _HOMES = _PACKAGES | {name: home for home, names in _NAMES.items() for name in names}
 

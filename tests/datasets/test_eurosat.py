@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 import atomizer_io as aio
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.eurosat import BANDS, CLASSES, MEuroSAT
-from atomizer_io.datasets.geobench import SENTINEL2_KEYS, GeoBench
+from atomizer_io.datasets.geobench import SENTINEL2_KEYS
 from atomizer_io.errors import DataError
 from atomizer_lab.synthetic.rasters import write_raster
 
@@ -154,12 +153,3 @@ def test_bands_are_put_right(written_geobench: Path) -> None:
     assert sample.target == 2 and sample.queries is None
     assert sample.atoms.bounds == (-320.0, -320.0, 320.0, 320.0)
     assert sample.meta.dates == () and sample.meta.crs is None
-
-
-def test_the_generic_reader_knows_the_trap(geobench: Path) -> None:
-    right = geobench.rename(geobench.parent / "m-eurosat")
-    names = [channel.name for channel in GeoBench(right, classes=CLASSES).channels]
-    assert names == [channel.name for channel in MEuroSAT.known_bands.values()]
-    means = json.loads((right / "band_stats.json").read_text())
-    cirrus = next(channel for channel in GeoBench(right, classes=10).channels if channel.name == "B10")
-    assert cirrus.mean == means["09 - Water vapour"]["mean"]

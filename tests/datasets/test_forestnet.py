@@ -89,15 +89,6 @@ def test_which_images_make_a_sample(folder: Path) -> None:
         assert sample.meta.dates == () and sample.atoms.acquisitions[0].day_of_year is None
 
 
-def test_half_an_image_gives_its_bands(folder: Path) -> None:
-    sample = by_id(aio.datasets.create("forestnet", folder))["-1.54_103.88"]
-    assert [c.name for c in sample.atoms.channels] == ["B4", "B3", "B2"]
-    assert sample.atoms.num_atoms == 3 * SIZE * SIZE
-    (images(folder) / "visible/2014_11_28_cloud_3.png").unlink()
-    sample = aio.datasets.create("forestnet", folder)[0]
-    assert [c.name for c in sample.atoms.channels] == ["B5", "B6", "B7"]
-
-
 def test_labels_fine_and_merged(folder: Path) -> None:
     fine, merged = (aio.datasets.create("forestnet", folder, labels=kind) for kind in ("fine", "merged"))
     assert [int(s.target) for s in fine] == [0, 4, 3, 7, 0, 11]

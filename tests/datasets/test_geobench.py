@@ -395,16 +395,6 @@ def test_each_date_is_an_acquisition(tmp_path: Path) -> None:
     assert sample.queries.ignore.sum() == 1 and sample.target[6] == -1
 
 
-def test_the_date_of_undated_bands(tmp_path: Path) -> None:
-    layers = {"02 - Blue": PIXELS, "04 - Red": PIXELS}
-    dataset = Series(series(tmp_path, layers, PIXELS % 3))
-    assert [a.date for a in dataset[0].atoms] == [None]
-    path = tmp_path / "series" / "one.hdf5"
-    with h5py.File(path, "a") as target:
-        target.attrs["pickle"] = str(pickle.dumps({name: {"date": DAY} for name in layers}))
-    assert [a.date for a in dataset[0].atoms] == [DAY]
-
-
 @pytest.mark.parametrize(
     ("layers", "label", "cause"),
     [
@@ -421,26 +411,6 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path, layers: dict[str, Any],
     dataset = Series(series(tmp_path, layers, label))
     with pytest.raises(DataError, match=rf"one\.hdf5: {cause}"):
         dataset[0]
-
-
-def test_absent_files_are_named_when_read(folder: Path) -> None:
-    (folder / "id_000051.hdf5").unlink()
-    dataset = GeoBench(folder)
-    with pytest.raises(DataError, match=r"id_000051\.hdf5: no such file"):
-        dataset[0]
-    skipping = GeoBench(folder, on_error="skip")
-    assert [sample.meta.id for sample in skipping] == ["id_000138"]
-    assert [Path(skipped.path).name for skipped in skipping.skipped] == ["id_000051.hdf5"]
-    (folder / "id_000138.hdf5").write_bytes(b"")
-    with pytest.raises(DataError, match=r"id_000051\.hdf5: no such file"):
-        GeoBench(folder)
-
-
-@pytest.mark.parametrize("text", ["[]", '{"train": "id"}', '{"valid": []}', '{"train": [1]}', '{"train": ["../id"]}'])
-def test_a_partition_that_is_none(folder: Path, text: str) -> None:
-    (folder / "default_partition.json").write_text(text)
-    with pytest.raises(DataError, match=r"default_partition\.json: has no list of sample names 'train'"):
-        GeoBench(folder)
 
 
 def test_what_a_folder_does_not_say_must_be_passed(tmp_path: Path) -> None:

@@ -70,19 +70,6 @@ def test_dates_cross_new_year(written: Path, patch: int) -> None:
     assert sample.meta.dates == tuple(sorted({a.date for a in sample.atoms}))
 
 
-def test_dates_are_put_in_order_before_some_are_chosen(folder: Path) -> None:
-    def reverse(document: Any) -> None:
-        of = document["features"][0]["properties"]
-        of["dates-S2"] = {str(i): date for i, date in enumerate(reversed(of["dates-S2"].values()))}
-
-    edit(folder, reverse)
-    sample = aio.datasets.create("pastis", folder, sensors=["S2"], dates=3)[0]
-    assert [a.date.isoformat() for a in sample.atoms] == ["2018-09-24", "2019-02-21", "2019-07-21"]
-    stored = np.load(folder / "DATA_S2" / "S2_10000.npy")
-    for index, position in enumerate((6, 3, 0)):
-        np.testing.assert_array_equal(grid_values(sample.atoms, index, SHAPE), stored[position])
-
-
 def test_sensors_can_be_chosen(written: Path) -> None:
     assert aio.datasets.create("pastis", written).present == ["S2", "S1A", "S1D"]
     dataset = aio.datasets.create("pastis", written, sensors=("S1D",))

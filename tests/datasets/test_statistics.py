@@ -71,15 +71,6 @@ def test_regression_targets_and_site_fields() -> None:
     assert measured.fields["intensity"] == pytest.approx((logs.mean(), logs.std()), rel=1e-6)
 
 
-def test_a_channel_absent_throughout_has_none() -> None:
-    atoms = aio.AtomSet.from_raster(np.full((1, 3, 3), np.nan), aio.sensors.SENTINEL2.pick("B02"), 10.0)
-    atoms += aio.AtomSet.from_raster(np.full((1, 3, 3), 7.0), aio.sensors.SENTINEL2.pick("B03"), 10.0)
-    measured = measure([Sample.of_scene(atoms, 0, Meta("a"))], classes=1)
-    absent, constant = measured.channels
-    assert (absent.mean, absent.std, measured.counts[0]) == (None, None, 0)
-    assert (constant.mean, constant.std) == (7.0, None)
-
-
 def test_density_of_points(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     plots = rng.uniform(0, 20, (1600, 2)), rng.uniform(500, 520, (3200, 2))  # 4 and 8 a square metre

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 
 import numpy as np
-import torch
 
 import atomizer_io as aio
 from atomizer_io.data.sample import Meta, Sample
@@ -44,11 +43,3 @@ def test_points_and_dates_with_a_year() -> None:
     dated = [sample(raster(i, day=datetime.date(2021 + i, 7, 4))) for i in range(2)]
     assert "1 dates a sample (2021-07-04 … 2022-07-04)" in summary(*dated).lines()[1]
     assert "no dates" in summary(sample(raster(1, day=None))).lines()[1]
-
-
-def test_many_sensors_stay_within_eight_lines() -> None:
-    sensors = [aio.sensors.Sensor.define(f"s{i}", gsd_m=1.0, bands={"a": (0.5, 0.1)}) for i in range(9)]
-    atoms = [aio.AtomSet.from_raster(torch.zeros(1, 2, 2), sensor, 1.0) for sensor in sensors]
-    lines = summary(Sample.of_scene(sum(atoms, aio.AtomSet()), 1, Meta("m"))).lines()
-    assert lines[0] == "Inspected 1 samples with one target for each scene"
-    assert len(lines) == 8 and lines[-1] == "and 3 more sensors: s6, s7, s8"

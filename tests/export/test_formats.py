@@ -29,7 +29,7 @@ from atomizer_io.export import formats, read_description, read_model, runner, sc
 from atomizer_io.export.network import INPUTS, inputs_of
 from scenes import far_anchors, points, queries, raster
 
-DOCS = Path(__file__).parents[2] / "docs" / "export.md"
+DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "export.md"
 
 
 @pytest.fixture(autouse=True)

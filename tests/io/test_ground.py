@@ -11,7 +11,6 @@ import pytest
 
 import atomizer_io as aio
 from atomizer_io.errors import AtomsError
-from atomizer_io.io import ground as ground_module
 from atomizer_io.io.ground import LowestPoints, ground_of
 from atomizer_io.io.point_clouds import read_point_cloud
 from scenes import data_folder
@@ -78,33 +77,11 @@ def test_points_of_noise_classes_never_count(code: int) -> None:
     assert np.abs(np.median(heights[len(xyz) :]) + 3.0) < 0.1
 
 
-@pytest.mark.parametrize("share", [2, 10, 50])
-def test_sparse_point_clouds_have_the_same_ground(share: int) -> None:
-    xyz, expected_m = village(60_000)
-    heights = aio.height_above_ground(xyz[::share])
-    assert np.quantile(np.abs(heights - expected_m[::share])[expected_m[::share] == 0], 0.9) < 0.5
-    assert heights[expected_m[::share] == 8].mean() > 7
-
-
 def test_a_ditch_is_ground() -> None:
     xyz, expected_m = village()
     ditch = (np.abs(xyz[:, 1] - FAR[1] - 45) < 2.5) & (expected_m == 0)
     xyz[ditch, 2] -= 2.0
     assert np.abs(np.median(aio.height_above_ground(xyz)[ditch])) < 0.3
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_a_wide_hall_is_no_ground(width: float) -> None:
-    x, y = np.random.default_rng(0).uniform(0, 160, (2, 60_000))
-    hall = (np.abs(x - 80) < width / 2) & (np.abs(y - 80) < width / 2)
-    heights = aio.height_above_ground(np.stack([x, y, 0.03 * x + 8.0 * hall], axis=1))
-    assert heights[hall].min() > 7 and np.quantile(np.abs(heights[~hall]), 0.99) < 0.3
-
-
-def test_hills_are_ground() -> None:
-    x, y = np.random.default_rng(0).uniform(0, 200, (2, 100_000))
-    heights = aio.height_above_ground(np.stack([x, y, 10 * np.sin(x / 20) * np.sin(y / 20)], axis=1))
-    assert np.quantile(np.abs(heights), 0.99) < 0.4
 
 
 def test_order_and_chunks_do_not_matter() -> None:
@@ -146,36 +123,12 @@ def test_point_clouds_that_are_hardly_any(xyz: np.ndarray) -> None:
     assert np.abs(aio.height_above_ground(xyz)).max() < 1e-3
 
 
-def test_a_line_down_a_slope_lies_on_the_ground() -> None:
-    along = np.linspace(0, 100, 400)
-    xyz = FAR + np.stack([along, np.zeros(400), 0.2 * along], axis=1)
-    assert np.abs(aio.height_above_ground(xyz)).max() < 0.3
-
-
-def test_a_pole_stands_as_high_as_it_is() -> None:
-    xyz = np.repeat(FAR[None], 30, axis=0)
-    xyz[:, 2] += np.linspace(0, 29, 30)
-    assert np.allclose(aio.height_above_ground(xyz), np.linspace(0, 29, 30), atol=1e-3)
-
-
-def test_no_points_have_no_heights() -> None:
-    assert aio.height_above_ground(np.empty((0, 3))).shape == (0,)
-
-
 def test_points_far_away_cost_nothing() -> None:
     xyz, _ = village()
     far = xyz[:1] + np.array([2e6, -3e6, 500.0])
     ground = ground_of(*np.concatenate([xyz, far]).T)
     assert ground.elevation.size < 20_000
     assert np.abs(ground.at(*xyz[:, :2].T) - ground_of(*xyz.T).at(*xyz[:, :2].T)).max() < 1e-3
-
-
-def test_a_large_area_gets_larger_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ground_module, "MOST_CELLS", 2000)
-    xyz, expected_m = village()
-    ground = ground_of(*xyz.T)
-    assert ground.cell_m == 2.0
-    assert np.median(np.abs(xyz[:, 2] - ground.at(*xyz[:, :2].T))[expected_m == 0]) < 0.3
 
 
 @pytest.mark.parametrize(

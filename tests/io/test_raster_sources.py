@@ -13,7 +13,7 @@ from rasterio.transform import Affine
 
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.raster_sources import LocalFrame, RasterInput, RasterSource, open_rasters
-from atomizer_io.prediction.options import Execution, Windows
+from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, NAMES, UTM, model_folder, read, scene, values, without_crs, write
 
@@ -198,20 +198,6 @@ def test_beside_the_first(tmp_path: Path) -> None:
                 tmp_path / "map.tif",
                 execution=Execution(progress=False),
             )
-
-
-def test_blocks_of_nan(tmp_path: Path) -> None:
-    array = values(30, 30).astype(np.float32)
-    array[:, 5:20, 5:25] = np.nan
-    path = write(tmp_path / "holes.tif", array)
-    product = predict_raster(
-        model_folder(),
-        {"path": path, "sensor": "sentinel2"},
-        tmp_path / "map.tif",
-        windows=Windows(120.0),
-        execution=Execution(progress=False),
-    )
-    np.testing.assert_array_equal(read(product.path)[0] == 255, np.isnan(array[0]))
 
 
 def test_a_raster_in_the_root_of_the_file_system() -> None:

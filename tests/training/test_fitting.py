@@ -91,7 +91,7 @@ def test_models_of_images_get_the_room_they_need_and_all_queries(preset: str, pi
 
 
 def test_models_that_decode_one_by_one_get_some_positions() -> None:
-    assert fit(scene(500)).queries == fit(scene(500), preset="perceiver_io_small").queries == 1000
+    assert fit(scene(500)).queries == fit(scene(500), preset="perceiver_io_small").queries == 250
 
 
 def test_small_scenes_stay_whole() -> None:

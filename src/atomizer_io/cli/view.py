@@ -2,11 +2,12 @@
 
 atomizer view runs/flood/best --raster s2.tif --sensor sentinel2 --raster s1.tif --sensor sentinel1
 atomizer view runs/flood/best --raster july.tif --date 2021-07-04 --labels fields.gpkg --class-column crop
+atomizer view runs/lidar/best --points tile.laz
 atomizer view
 
-Without arguments it opens the model and the scene that `atomizer demo` left in demo-output. --sensor, --bands, --date,
---gsd, --crs and --nodata belong to the --raster before them. The server listens on 127.0.0.1 only and needs the token
-in the address; nothing is written until "save" or "train" is pressed.
+Without arguments it opens the model and the scene that `atomizer demo` left in demo-output; MODEL may be the folder of
+another demo. --sensor, --bands, --date, --gsd, --crs and --nodata belong to the --raster before them. The server
+listens on 127.0.0.1 only and needs the token in the address; nothing is written until "save" or "train" is pressed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", metavar="MODEL", help="folder of a model (default: that of the demo)")
     add = parser.add_argument_group("inputs").add_argument
     add_rasters(add, "a raster of the scene; may be repeated", "coordinate system of a raster without one")
+    add("--points", type=Path, metavar="FILE", help="a point cloud instead, with rasters as images over it")
+    parser.set_defaults(points_crs=None)
     add("--labels", type=Path, metavar="FILE", help="vector file of labels to begin with")
     add("--class-column", metavar="NAME", help="its column of the class (default: the only one there is)")
     text = "the part to open, in units of the first raster's CRS (default: all, or the middle 1024 × 1024 pixels)"
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     import starlette  # noqa: F401  before the work, not after it
     import uvicorn  # noqa: F401
 
-    from atomizer_io.view.server import Server
+    from atomizer_io.viewer.server import Server
 
     with Server(session_of(args), args.port) as server:
         print(f"\nopen      {server.address}\nend       Ctrl+C", flush=True)
@@ -61,15 +64,22 @@ def session_of(args: argparse.Namespace) -> Any:
     """Return the session of the options; without any, the demo's."""
     from atomizer_io.cli.info import model_line
     from atomizer_io.errors import ConfigError
-    from atomizer_io.view.labels import read
-    from atomizer_io.view.scenes import RasterView
-    from atomizer_io.view.session import Session
+    from atomizer_io.viewer.clouds import CloudSession, CloudView
+    from atomizer_io.viewer.labels import read
+    from atomizer_io.viewer.scenes import RasterView
+    from atomizer_io.viewer.session import Session
 
     rasters, model = rasters_of(args), args.model
-    if model is None and not rasters:
-        model, rasters = DEMO / "run" / "best", demo_rasters(DEMO)
+    if args.points is not None:
+        if model is None:
+            raise ConfigError("name the model that predicts the points")
+        print(model_line(model))
+        return CloudSession(CloudView(str(model), args.points, rasters, args.points_crs))
+    demo = Path(model or DEMO)
+    if not rasters and (model is None or (demo / "run" / "best").is_dir()):
+        model, rasters = demo / "run" / "best", demo_rasters(demo)
     if model is None or not rasters:
-        raise ConfigError("name a model and at least one --raster, or nothing at all for the demo")
+        raise ConfigError("name a model and at least one --raster, or the folder of a demo (default: demo-output)")
     print(model_line(model))
     view = RasterView(str(model), rasters, None if args.bounds is None else tuple(args.bounds))
     for source in view.sources:
@@ -87,4 +97,4 @@ def demo_rasters(folder: Path) -> list[dict[str, Any]]:
     files = sorted((folder / "scene").glob("*.tif"))
     if not files:
         raise ConfigError(f"there is no demo in {folder}: run `atomizer demo` first, or name a model and --raster")
-    return [{"path": path, "sensor": path.stem.rpartition("-")[0]} for path in files]
+    return [{"path": path} for path in files]  # facts lie beside them

@@ -8,7 +8,7 @@ import logging
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from torch.export import Dim, ExportedProgram
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.durable import make_folder, publish
 from atomizer_io.errors import CheckpointError, ConfigError
-from atomizer_io.export.network import OUTPUT, Described, Description, Network, inputs_of
+from atomizer_io.export.network import Description, Input, Network, inputs_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.texts import parse_json
@@ -55,46 +55,61 @@ def write(model: AtomizerIO, path: str | Path, format: str = "onnx") -> Written:
     if format == "onnx":  # missing libraries are named before the work, not after it
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
-    path = Path(path)
-    network = Network(model)
-    save = _save_onnx if format == "onnx" else _save_pt2
-    make_folder(path.parent)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".exporting-") as folder, _quiet():
-        part = Path(folder, f"model.{format}")
-        save(network, part, description(model))
-        error = _try(network, runner(part))
-        publish({part: path})
-    return Written(path, format, path.stat().st_size, error)
+    return write_networks({Path(path): Network(model)}, format)[0]
+
+
+def write_networks(networks: Mapping[Path, Network], format: str = "onnx") -> list[Written]:
+    """Write networks to their paths and try the files; what was there before stays until all are complete."""
+    save, errors = _save_onnx if format == "onnx" else _save_pt2, {}
+    folder = next(iter(networks)).parent
+    make_folder(folder)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".exporting-") as parts, _quiet():
+        made = {Path(parts, path.name): path for path in networks}
+        for part, path in made.items():
+            network = networks[path]
+            save(network, part, {**description(network.model), "inputs": described(network.inputs)})
+            errors[path] = _try(network, outputs_of(part))
+        publish(made)
+    return [Written(path, format, path.stat().st_size, error) for path, error in errors.items()]
 
 
 def capture(network: Network) -> ExportedProgram:
     """Return the network as a graph; numbers of atoms, kinds, sites, latents and queries may differ from run to run."""
-    model = network.model
     dims = {name: Dim(name, min=1) for name in TRACED}
-    shapes = {name: {axis: dims[dim] for axis, dim in named.items()} for name, named in dynamic_axes(model).items()}
+    shapes = {name: {axis: dims[dim] for axis, dim in named.items()} for name, named in dynamic_axes(network).items()}
     with torch.no_grad():
         return torch.export.export(
-            network, (), kwargs=random_inputs(model, TRACED), dynamic_shapes=shapes, strict=False
+            network, (), kwargs=random_inputs(network, TRACED), dynamic_shapes=shapes, strict=False
         )
 
 
-def dynamic_axes(model: Described) -> dict[str, dict[int, str]]:
+def dynamic_axes(network: Network) -> dict[str, dict[int, str]]:
     """Return, for each input by name, the axes whose length may differ from run to run, and what they count."""
-    return {i.name: {axis: dim for axis, dim in enumerate(i.dims) if isinstance(dim, str)} for i in inputs_of(model)}
+    return {i.name: {axis: dim for axis, dim in enumerate(i.dims) if isinstance(dim, str)} for i in network.inputs}
 
 
 def runner(path: str | Path) -> Callable[[Mapping[str, Tensor]], Tensor]:
     """Return a function from the inputs of an exported file to its outputs, which torch or onnxruntime computes."""
+    run = outputs_of(path)
+    return lambda inputs: run(inputs)[0]
+
+
+def outputs_of(path: str | Path) -> Callable[[Mapping[str, Tensor]], list[Tensor]]:
+    """Return a function from the inputs of an exported file to all of its outputs."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}")
     if zipfile.is_zipfile(path):
         program = torch.export.load(path).module()
-        return lambda inputs: program(**inputs)
+        return lambda inputs: [program(**inputs)]
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return lambda inputs: torch.from_numpy(session.run(None, {name: t.numpy() for name, t in inputs.items()})[0])
+
+    def run(inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        return [torch.from_numpy(out) for out in session.run(None, {name: t.numpy() for name, t in inputs.items()})]
+
+    return run
 
 
 def description(model: AtomizerIO) -> dict[str, str]:
@@ -102,10 +117,6 @@ def description(model: AtomizerIO) -> dict[str, str]:
     from atomizer_io import __version__
 
     task_spec = model.task_spec
-    described = [
-        {"name": i.name, "shape": i.dims, "dtype": str(i.dtype).removeprefix("torch."), "meaning": i.meaning}
-        for i in inputs_of(model)
-    ]
     return {
         "model_type": "atomizer_io",
         "format_version": str(FORMAT_VERSION),
@@ -115,10 +126,19 @@ def description(model: AtomizerIO) -> dict[str, str]:
         "class_names": json.dumps(task_spec.class_names, ensure_ascii=False),
         "class_codes": json.dumps(task_spec.codes if task_spec.class_names else ()),
         "units": UNITS,
-        "inputs": json.dumps(described),
+        "inputs": described(inputs_of(model)),
         "problem": json.dumps(task_spec.to_dict(), ensure_ascii=False),  # old name
         "config": json.dumps(model.settings(), ensure_ascii=False),
     }
+
+
+def described(inputs: Sequence[Input]) -> str:
+    """Return inputs as JSON."""
+    rows = [
+        {"name": i.name, "shape": i.dims, "dtype": str(i.dtype).removeprefix("torch."), "meaning": i.meaning}
+        for i in inputs
+    ]
+    return json.dumps(rows)
 
 
 def read_description(path: str | Path) -> dict[str, str]:
@@ -151,9 +171,9 @@ def read_model(path: str | Path) -> Description:
     return Description(AtomizerConfig.from_dict(config), TaskSpec.from_dict(task_spec))
 
 
-def random_inputs(model: Described, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+def random_inputs(network: Network, sizes: Mapping[str, int]) -> dict[str, Tensor]:
     """Return inputs of the given sizes with random numbers, and indices within their bounds."""
-    generator = torch.Generator().manual_seed(0)
+    generator, model = torch.Generator().manual_seed(0), network.model
     indices = {
         "kind": sizes["kinds"],
         "site": sizes["sites"],
@@ -164,25 +184,29 @@ def random_inputs(model: Described, sizes: Mapping[str, int]) -> dict[str, Tenso
         "seen": sizes["rows"] * sizes["slots"],
     }
     inputs = {}
-    for i in inputs_of(model):
+    for i in network.inputs:
         shape = [sizes[dim] if isinstance(dim, str) else dim for dim in i.dims]
         if i.name in indices:
             low = -1 if i.name in ("learned", "seen") else 0
             inputs[i.name] = torch.randint(low, max(1, indices[i.name]), shape, generator=generator)
         else:
             inputs[i.name] = torch.rand(shape, generator=generator, dtype=i.dtype) + 0.5
-    inputs["kind"][1:, -1] = -1
+    if "kind" in inputs:
+        inputs["kind"][1:, -1] = -1
     return inputs
 
 
-def _try(network: Network, run: Callable[[Mapping[str, Tensor]], Tensor]) -> float:
-    inputs = random_inputs(network.model, TRIED)
+def _try(network: Network, run: Callable[[Mapping[str, Tensor]], list[Tensor]]) -> float:
+    inputs = random_inputs(network, TRIED)
     with torch.no_grad():
         expected = network(**inputs)
-        error = float((run(inputs) - expected).abs().max())
-    if not error <= ALLOWED_ERROR * max(1.0, float(expected.abs().max())):
-        raise CheckpointError(f"the exported file differs from the model, by {error:g}: nothing was written")
-    return error
+    worst = 0.0
+    for out, own in zip(run(inputs), expected if isinstance(expected, tuple) else (expected,), strict=True):
+        error = float((out - own).abs().max())
+        if not error <= ALLOWED_ERROR * max(1.0, float(own.abs().max())):
+            raise CheckpointError(f"the exported file differs from the model, by {error:g}: nothing was written")
+        worst = max(worst, error)
+    return worst
 
 
 def _save_pt2(network: Network, path: Path, texts: dict[str, str]) -> None:
@@ -193,9 +217,9 @@ def _save_pt2(network: Network, path: Path, texts: dict[str, str]) -> None:
 
 
 def _save_onnx(network: Network, path: Path, texts: dict[str, str]) -> None:
-    axes = dynamic_axes(network.model)
+    axes = dynamic_axes(network)
     exported = torch.onnx.export(
-        capture(network), dynamo=True, dynamic_shapes=axes, output_names=[OUTPUT], verbose=False
+        capture(network), dynamo=True, dynamic_shapes=axes, output_names=[*network.outputs], verbose=False
     )
     assert exported is not None
     for node in exported.model.graph:  # stack traces, which name folders of the machine

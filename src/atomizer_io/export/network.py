@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -125,12 +125,30 @@ def inputs_of(model: Described) -> tuple[Input, ...]:
     )
 
 
+def signature_of(inputs: Sequence[Input]) -> inspect.Signature:
+    """Return the signature of a network: torch.export names what it traces after its parameters."""
+    own = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
+    return inspect.Signature(
+        own + [inspect.Parameter(i.name, inspect.Parameter.KEYWORD_ONLY, default=None) for i in inputs]
+    )
+
+
 class Network(nn.Module):
     """A float32 copy of a model in evaluation mode; :meth:`forward` takes the tensors of :func:`inputs_of` by name."""
 
     def __init__(self, model: AtomizerIO) -> None:
         super().__init__()
         self.model = copy.deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """What :meth:`forward` takes."""
+        return inputs_of(self.model)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of what :meth:`forward` returns."""
+        return (OUTPUT,)
 
     def forward(self, **inputs: Tensor) -> Tensor:
         """Return the predictions (M, outputs) at the queries, or (1, outputs) for the scene."""
@@ -153,11 +171,7 @@ class Network(nn.Module):
         logits = model.head(q_MD + decoder.feedforward(q_MD))
         return logits
 
-    # torch.export names what it traces after the parameters of the signature
-    forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
-        + [inspect.Parameter(i.name, inspect.Parameter.KEYWORD_ONLY, default=None) for i in INPUTS]
-    )
+    forward.__signature__ = signature_of(INPUTS)  # type: ignore[attr-defined]
 
     def atoms(self, inputs: Mapping[str, Tensor]) -> Atoms:
         """Return the atoms of the scene, standardised, with the features of their kinds and sites."""
@@ -192,16 +206,7 @@ class Network(nn.Module):
         steps = inputs["step_day"].shape[0] if "step_day" in inputs else 1
         attention, shape = encoder.attention, (steps, anchors_L2.shape[0])
         folded = attention.fold(encoder.query(), atoms.kind_KF)
-        delta_S2 = (inputs["site_position"] - anchors_L2[inputs["site_cell"]]).to(atoms.value_Rn.dtype)
-        block = Block(
-            order_N=torch.arange(atoms.value_Rn.numel()),
-            kind_N=atoms.kind_Rn.flatten(),
-            slot_N=atoms.site_Rn.flatten(),
-            mask_N=atoms.real_Rn.flatten(),
-            site_U=torch.arange(delta_S2.shape[0]),
-            delta_U2=delta_S2,
-            length=atoms.value_Rn.shape[1],
-        )
+        block = cell_block(atoms, inputs)
         lse_RH, out_RHE = attention.attend(folded, atoms.value_Rn.flatten(), atoms.site_SF, block)
         cells = shape[0] * shape[1]  # one more is of atoms that only queries see
         merged_LHE = merge_rows(lse_RH, out_RHE, cell_R, cells + 1, attention.of_empty_cell())[:cells]
@@ -210,6 +215,20 @@ class Network(nn.Module):
             h_TLD, anchors_L2.expand(steps, -1, -1), slice(self.model.config.step_depth)
         )
         return processed_TLD
+
+
+def cell_block(atoms: Atoms, inputs: Mapping[str, Tensor]) -> Block:
+    """Return all rows of atoms with their offsets from the anchors of their cells."""
+    delta_S2 = (inputs["site_position"] - inputs["anchor"][inputs["site_cell"]]).to(atoms.value_Rn.dtype)
+    return Block(
+        order_N=torch.arange(atoms.value_Rn.numel()),
+        kind_N=atoms.kind_Rn.flatten(),
+        slot_N=atoms.site_Rn.flatten(),
+        mask_N=atoms.real_Rn.flatten(),
+        site_U=torch.arange(delta_S2.shape[0]),
+        delta_U2=delta_S2,
+        length=atoms.value_Rn.shape[1],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +267,15 @@ def observe(attention: ObservationAttention, q_D: Tensor, atoms: Atoms, seen_MW:
 
 def observe_deep(attention: DeepObservationAttention, q_D: Tensor, atoms: Atoms, seen_MW: Tensor) -> Tensor:
     """Return what a query adds that sees its atoms after a layer of each; every query is a row of atoms."""
+    block, any_M1 = seen_block(q_D, atoms, seen_MW)
+    _, out_MHE = attention.attend(attention.fold(q_D, atoms.kind_KF), atoms.value_Rn.flatten(), atoms.site_SF, block)
+    out_MHE = torch.where(any_M1[..., None], out_MHE, attention.of_empty_cell())
+    added_MD: Tensor = attention.out(out_MHE.flatten(1))
+    return added_MD
+
+
+def seen_block(q_D: Tensor, atoms: Atoms, seen_MW: Tensor) -> tuple[Block, Tensor]:
+    """Return queries as rows of the atoms that they see, and which see any (M, 1)."""
     valid_MW, slot_MW = seen_MW >= 0, seen_MW.clamp(min=0)
     any_M1 = valid_MW.any(dim=1, keepdim=True)
     block = Block(
@@ -259,14 +287,13 @@ def observe_deep(attention: DeepObservationAttention, q_D: Tensor, atoms: Atoms,
         delta_U2=q_D.new_zeros(1, 2),
         length=seen_MW.shape[1],
     )
-    _, out_MHE = attention.attend(attention.fold(q_D, atoms.kind_KF), atoms.value_Rn.flatten(), atoms.site_SF, block)
-    out_MHE = torch.where(any_M1[..., None], out_MHE, attention.of_empty_cell())
-    added_MD: Tensor = attention.out(out_MHE.flatten(1))
-    return added_MD
+    return block, any_M1
 
 
-def observe_raw(attention: RawObservationAttention, q_D: Tensor, atoms: Atoms, seen_MW: Tensor) -> Tensor:
-    """Return what a query adds that sees its atoms as they are."""
+def raw_weights(
+    attention: RawObservationAttention, q_D: Tensor, atoms: Atoms, seen_MW: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return attention (M, W, H) to the atoms that each query sees as they are, φ_v of these, and their site fields."""
     value_FH, kind_FH, site_FH = attention.logit_weights(q_D)
     valid_MW, slot_MW = seen_MW >= 0, seen_MW.clamp(min=0)
     kind_MW = atoms.kind_Rn.flatten()[slot_MW]
@@ -276,7 +303,13 @@ def observe_raw(attention: RawObservationAttention, q_D: Tensor, atoms: Atoms, s
     if atoms.site_SF is not None:
         site_MWF = atoms.site_SF[atoms.site_Rn.flatten()[slot_MW]]
         logits_MWH = logits_MWH + site_MWF @ site_FH
-    weights_MWH = attention.softmax(logits_MWH, valid_MW)
+    return attention.softmax(logits_MWH, valid_MW), phi_MWF, site_MWF
+
+
+def observe_raw(attention: RawObservationAttention, q_D: Tensor, atoms: Atoms, seen_MW: Tensor) -> Tensor:
+    """Return what a query adds that sees its atoms as they are."""
+    valid_MW, kind_MW = seen_MW >= 0, atoms.kind_Rn.flatten()[seen_MW.clamp(min=0)]
+    weights_MWH, phi_MWF, site_MWF = raw_weights(attention, q_D, atoms, seen_MW)
     site_HMF = None if site_MWF is None else torch.einsum("mwh,mwf->hmf", weights_MWH, site_MWF)
     shape = (seen_MW.shape[0], atoms.kind_KF.shape[0], attention.heads)
     kinds_MKH = weights_MWH.new_zeros(shape).scatter_add(1, kind_MW[..., None].expand_as(weights_MWH), weights_MWH)

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import DataError, is_utf8
+from atomizer_io.io.remote import RemoteRaster
 
 SHUT = {
     "GDAL_VRT_ENABLE_PYTHON": "NO",
@@ -46,6 +47,10 @@ def open_raster(path: Path, *, allow_vrt: bool = False) -> Iterator[Any]:
         from rasterio.errors import NotGeoreferencedWarning
     except ImportError as error:
         raise ImportError("reading a raster needs rasterio: pip install 'atomizer-io[geo]'") from error
+    if isinstance(path, RemoteRaster):
+        with _open_remote(path) as source:
+            yield source
+        return
     if not path.is_file():  # a pipe would be waited for
         raise DataError(path, "no such file")
     path = path.absolute()  # never the name of a driver or of a server
@@ -75,6 +80,23 @@ def open_raster(path: Path, *, allow_vrt: bool = False) -> Iterator[Any]:
             for extra in (*grids, *(file for file in files if file != path)):  # of a VRT, what it is a mosaic of
                 with rasterio.open(extra, driver=driver_of(extra)) as opened_extra:
                     _check_inside(extra, opened_extra)
+            yield source
+
+
+@contextlib.contextmanager
+def _open_remote(path: RemoteRaster) -> Iterator[Any]:
+    """Open a GeoTIFF or JPEG 2000 on a server, of which the parts that are needed are read; nothing lies beside it."""
+    import rasterio
+    from rasterio.errors import NotGeoreferencedWarning
+
+    driver = driver_by(path.head())
+    if driver not in REMOTE:
+        kinds = " and ".join(REMOTE.values())
+        raise DataError(path, f"is not one of {kinds}, which are read from servers: download it")
+    with isolated(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        with rasterio.open(path.name, driver=driver, opener=path.open_bytes) as source:
+            _check_inside(path, source)
             yield source
 
 
@@ -134,6 +156,7 @@ MARKS = {  # drivers of GDAL for the files that begin so; a cloud-optimized GeoT
     "JP2OpenJPEG": (b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"),
 }
 KINDS = "GeoTIFF, PNG, JPEG or JPEG 2000"
+REMOTE = {"GTiff": "GeoTIFF", "JP2OpenJPEG": "JPEG 2000"}
 HEAD = 1024  # bytes by which GDAL recognises a file
 MOST_BYTES = 64 << 20  # of a VRT: one of a hundred thousand files
 ELEMENTS = {
@@ -148,7 +171,11 @@ ADVICE = "turn it into a GeoTIFF first (gdal_translate)"
 
 def driver_of(path: Path) -> str | None:
     """Return the driver of ``MARKS`` for a file by its first bytes, None for any other, or one that holds XML there."""
-    head = _head(path)
+    return driver_by(_head(path))
+
+
+def driver_by(head: bytes) -> str | None:
+    """Return the same for a file that begins so."""
     drivers = (driver for driver, marks in MARKS.items() if head.startswith(marks))
     return None if b"<" in _text(head) else next(drivers, None)
 

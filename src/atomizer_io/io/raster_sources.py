@@ -43,6 +43,7 @@ from atomizer_io.io.dates import as_day, date_of_file
 from atomizer_io.io.raster_bands import Bands, RasterHeader, own_sensor, sidecar
 from atomizer_io.io.raster_pixels import limited_cache, overview_values
 from atomizer_io.io.rasters import Raster, read_raster
+from atomizer_io.io.remote import RemoteRaster, address_of
 
 __all__ = ["Box", "LocalFrame", "RasterInput", "RasterSource", "moved", "open_rasters", "overlap"]
 
@@ -79,8 +80,13 @@ class RasterInput:
         values: dict[str, Any] = dict(raster) if isinstance(raster, dict) else {"path": raster}
         if "path" not in values:
             raise ConfigError(f"a raster needs a path: {values}")
-        values["path"] = Path(values["path"])
-        beside = {**sidecar(values["path"].absolute().parent), **sidecar(values["path"])}
+        address = address_of(values["path"]) if isinstance(values["path"], str) else None
+        path = values["path"] = Path(values["path"]) if address is None else RemoteRaster(address)
+        if isinstance(raster, dict) and isinstance(raster["path"], RemoteRaster):
+            path = values["path"] = raster["path"]
+        beside: dict[str, Any] = {}
+        if not isinstance(path, RemoteRaster):
+            beside = {**sidecar(path.absolute().parent), **sidecar(path)}
         values = {**beside, **{key: value for key, value in values.items() if value is not None}}
         unknown = sorted(set(values) - {of_raster.name for of_raster in fields(cls)})
         if unknown:

@@ -145,7 +145,7 @@ def read_raster(
     the coordinate system of a file that does not name its own, ``gsd_m`` the pixel size where there is none. A pixel in
     degrees is as wide and high as it is at the raster's middle. ``allow_vrt`` also reads a VRT, a mosaic of others.
     """
-    path = Path(path)
+    path = path if isinstance(path, Path) else Path(path)
     with opened(path, allow_vrt=allow_vrt) as source:
         if bands is not None and source.count != bands:
             raise DataError(path, f"has {source.count} bands, expected {bands}")

@@ -25,6 +25,7 @@ from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import LocalFrame, RasterInput, RasterSource, open_rasters
 from atomizer_io.io.raster_sources import overlap as reaches
+from atomizer_io.io.remote import RemoteRaster
 from atomizer_io.models.base import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
@@ -223,13 +224,13 @@ def usual_window_m(model: Model, sources: Sequence[RasterSource]) -> float:
 
 def _trace(source: RasterSource) -> dict[str, Any]:
     """Return the values by which a changed input is recognised."""
-    state = source.path.stat()
     values = asdict(source) | {"path": str(source.path), "date": str(source.date)}
     declared = () if source.nodata is None else ("nodata",)
-    return {key: values[key] for key in ("path", "date", "channels", "numbers", "crs", "gsd_m", *declared)} | {
-        "size": state.st_size,
-        "time of change": state.st_mtime_ns,
-    }
+    known = {key: values[key] for key in ("path", "date", "channels", "numbers", "crs", "gsd_m", *declared)}
+    if isinstance(source.path, RemoteRaster):
+        return known | {"size": source.path.size}
+    state = source.path.stat()
+    return known | {"size": state.st_size, "time of change": state.st_mtime_ns}
 
 
 def observed(scene: RasterScene, window: RasterWindow) -> tuple[LocalFrame, Grid, AtomSet]:

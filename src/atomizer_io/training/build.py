@@ -35,7 +35,7 @@ WHOLE = 1.5  # a sample of no more than so many crops stays whole
 SIDE_PIXELS = 4  # sides are multiples of so many pixels
 MOST_DRAWS = 64  # of one sample in an epoch
 FEWEST, MOST = 4, 64  # samples of a batch
-QUERIES = 1000  # positions of a sample, of models that decode positions one by one
+QUERIES = 250  # positions of a sample, of models that decode positions one by one
 
 
 @dataclass(frozen=True, slots=True)

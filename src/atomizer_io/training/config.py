@@ -130,7 +130,7 @@ class TrainingSettings:
     warmup_steps: int = 100
     cooldown: float = 0.15
     configurations: tuple[tuple[int, int], ...] = ()
-    queries: int | None = None  # None: 1000, or all where a model predicts whole maps at once
+    queries: int | None = None  # None: 250, or all where a model predicts whole maps at once
     query_sampling: Literal["even", "classes"] = "even"
     crop_m: float | Literal["auto"] | None = "auto"  # side of a random crop of each sample; None: whole samples
     repeat: int | None = None  # how often a sample is drawn in an epoch; None: as often as crops fit into it

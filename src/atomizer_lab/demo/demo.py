@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from atomizer_io.data.sample import Sample, grid_values
 from atomizer_io.errors import AtomizerError
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.texts import json_text, write_text
 from atomizer_io.workers import spawned
 from atomizer_lab.demo.baselines import VIEWS, Trained, trained, work_beside
 from atomizer_lab.demo.findings import Findings, Scene, grid_of, measure
@@ -40,6 +42,7 @@ def run_demo(demo: Demo) -> bool:
     page = write_report(demo.output / "report.html", findings, time.monotonic() - began)
     print(f"\nmodel     {model.folder}" + ("" if findings.unchanged else " (read back, it gives OTHER predictions)"))
     print(f"map       {tif}\nreport    {page}\nin all    {time.monotonic() - began:.0f} s")
+    print(f"\nlook at it on a page of this machine (sensors off, clicks, labels): atomizer view {demo.output}")
     return findings.unchanged
 
 
@@ -59,7 +62,7 @@ def map_from_files(model: Trained, sample: Sample, demo: Demo) -> Any:
 
     Return the path of the map.
     """
-    (west, north), rasters = CORNER, []
+    (west, north), rasters = CORNER, list[Path]()
     width_m = grid_of(sample).shape[1] * grid_of(sample).pixel_m[0]
     for number, acquisition in enumerate(sample.atoms):
         side = round(len(acquisition.positions) ** 0.5)
@@ -69,7 +72,9 @@ def map_from_files(model: Trained, sample: Sample, demo: Demo) -> Any:
         profile: dict[str, Any] = {"crs": CRS, "transform": (step, 0.0, west, 0.0, -step, north)}
         values = grid_values(sample.atoms, number, (side, side)).astype("float32")
         write_raster(path, values, descriptions=names, nodata=float("nan"), **profile)
-        rasters.append({"path": path, "sensor": acquisition.sensor, "date": acquisition.date})
+        date = {} if acquisition.date is None else {"date": str(acquisition.date)}
+        write_text(path.with_suffix(".bands.yaml"), json_text({"sensor": acquisition.sensor, **date}) + "\n")
+        rasters.append(path)
     execution = Execution(overwrite=True, progress=False)
     return predict_raster(model.folder, rasters, demo.output / "map.tif", execution=execution).path
 

@@ -74,7 +74,7 @@ def write_noise(_: Path, folder: Path) -> None:
     """Write a scene of two bands and two classes, one brighter than the other, for runs of seconds."""
     random = np.random.default_rng(0)
     classes = (np.indices((64, 64)).sum(axis=0) // 12 % 2).astype(np.uint8)
-    place = {"crs": "EPSG:32631", "transform": (10.0, 0.0, 5e5, 0.0, -10.0, 5e6)}
+    place: dict[str, Any] = {"crs": "EPSG:32631", "transform": (10.0, 0.0, 5e5, 0.0, -10.0, 5e6)}
     values = (classes + random.normal(0, 0.3, (2, 64, 64))).astype(np.float32)
     write_raster(folder / "image.tif", values, **place)
     write_raster(folder / "classes.tif", classes, **place)
@@ -179,7 +179,8 @@ def forests(run: Run) -> dict[str, dict[str, Any]]:
         columns = {use: [seen_by(wide, own) for own, _ in samples] for use, samples in described.items()}
         table = Table(columns["train"])
         rows = {use: np.concatenate([table.rows(own) for own in samples]) for use, samples in columns.items()}
-        model = candidates(task_spec, *rows["train"].shape, run.seed)[0]
+        count, width = rows["train"].shape
+        model = candidates(task_spec, count, width, run.seed)[0]
         model.fit(rows["train"], target["train"], None, lambda: None)
         scores[name] = model.scores(rows["test"], target["test"])
     return scores

@@ -105,7 +105,7 @@ def from_geotiff(
     """
     from atomizer_io.io.raster_files import open_raster  # data/ comes before io/
 
-    with open_raster(Path(path), allow_vrt=allow_vrt) as source:
+    with open_raster(path if isinstance(path, Path) else Path(path), allow_vrt=allow_vrt) as source:
         gsd_m = _pixel_size_m(path, source) if gsd_m is None else gsd_m
         descriptions, scales, offsets = source.descriptions, source.scales, source.offsets
         tags = [{key.lower(): value for key, value in source.tags(i).items()} for i in source.indexes]

@@ -62,6 +62,7 @@ PRESETS: dict[str, Preset] = {
             "processor_expansion": 2.0,
             "atoms_per_latent": 128,
             "least_latents": 64,
+            "budget": 64,
             "observation_mlp": True,
             "observation_expansion": 3.0,
             "decoder_expansion": 4.0,

@@ -108,11 +108,11 @@ def _usable(x: Tensor, weight: Tensor) -> bool:
         x.dtype == weight.dtype == torch.float32
         and x.is_cpu
         and x.numel() > 0
-        and faster_here()
-        and wanted()
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
         and not is_in_torch_dispatch_mode()  # such as one that counts the FLOPs of functions it knows
+        and wanted()
+        and faster_here()  # tries the operator the first time, which must not become part of a graph
     )
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from atomizer_io.errors import ConfigError, printable
-from atomizer_io.view.labels import COLUMN, Labels
-from atomizer_io.view.scenes import RasterView
+from atomizer_io.viewer.labels import COLUMN, Labels
+from atomizer_io.viewer.scenes import RasterView
 
 LINES = 12  # that the page shows
 MOST_MINUTES = 24 * 60

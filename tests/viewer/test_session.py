@@ -12,8 +12,8 @@ from atomizer_io.errors import AtomizerError
 from atomizer_io.prediction.at_positions import predict_at
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.view.labels import imported
-from atomizer_io.view.session import Session
+from atomizer_io.viewer.labels import imported
+from atomizer_io.viewer.session import Session
 from chips import CORNER, read
 from conftest import observed as seen
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from atomizer_io.data.atoms import AtomSet
@@ -11,6 +11,7 @@ from atomizer_io.decoding.scene_decoder import Decoding
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.base import Cost
 
+FIELD = "field "  # before the name of a site field such as intensity
 COUNTS = {"kappa": "atoms_per_latent", "budget": "budget", "neighbors": "neighbors"}
 
 
@@ -36,6 +37,10 @@ class Switches:
         for acquisition in atoms:
             if date_of(acquisition) in self.dates:
                 continue
+            sensor = acquisition.sensor
+            fields = {k: v for k, v in acquisition.site_fields.items() if (sensor, FIELD + k) not in self.channels}
+            if len(fields) < len(acquisition.site_fields):
+                acquisition = replace(acquisition, site_fields=fields)
             names = [(channel.sensor, channel.name) for channel in acquisition.channels]
             indices = [index for index, name in enumerate(names) if name not in self.channels]
             if len(indices) == len(names):

@@ -1,8 +1,9 @@
 // Requests to the server, with the token of the address; arrays come behind a line of JSON.
 
 const KEY = "atomizer-token";
-const token = location.hash.slice(1) || sessionStorage.getItem(KEY) || "";
-if (location.hash) {
+const notebook = window.atomizer; // messages to a kernel instead of a server
+const token = notebook ? "" : location.hash.slice(1) || sessionStorage.getItem(KEY) || "";
+if (!notebook && location.hash) {
   sessionStorage.setItem(KEY, token); // a reload finds it again
   history.replaceState(null, "", location.pathname);
 }
@@ -16,19 +17,10 @@ export async function request(name, values = {}, doing = "working …") {
   waiting.set(mark, doing);
   const timer = setTimeout(showBusy, 200);
   try {
-    const reply = await fetch(`api/${name}`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json", "X-Atomizer-Token": token },
-      body: JSON.stringify(values),
-    }).catch(() => {
-      throw new Failure("The server has ended: start `atomizer view` again.");
-    });
-    if (!reply.ok) {
-      const { error } = await reply.json().catch(() => ({ error: `the server failed (${reply.status})` }));
-      throw new Failure(sentence(error));
-    }
-    if (reply.headers.get("Content-Type").startsWith("application/json")) return await reply.json();
-    return await reply.arrayBuffer();
+    const { status, type, bytes } = await (notebook ? notebook.request(name, values) : fetched(name, values));
+    const text = () => JSON.parse(new TextDecoder().decode(bytes));
+    if (status !== 200) throw new Failure(type.startsWith("application/json") ? sentence(text().error) : `The server failed (${status}).`);
+    return type.startsWith("application/json") ? text() : bytes;
   } finally {
     clearTimeout(timer);
     waiting.delete(mark);
@@ -36,8 +28,22 @@ export async function request(name, values = {}, doing = "working …") {
   }
 }
 
+async function fetched(name, values) {
+  try {
+    const reply = await fetch(`api/${name}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", "X-Atomizer-Token": token },
+      body: JSON.stringify(values),
+    });
+    return { status: reply.status, type: reply.headers.get("Content-Type") ?? "", bytes: await reply.arrayBuffer() };
+  } catch {
+    throw new Failure("The server has ended: start `atomizer view` again.");
+  }
+}
+
 export async function arrays(name, values, doing) {
-  const bytes = new Uint8Array(await request(name, values, doing));
+  const reply = await request(name, values, doing);
+  const bytes = ArrayBuffer.isView(reply) ? new Uint8Array(reply.buffer, reply.byteOffset, reply.byteLength) : new Uint8Array(reply);
   const end = bytes.indexOf(10);
   const facts = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)));
   let at = end + 1;

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from atomizer_io.view.server import Server
+from atomizer_io.viewer.server import Server
 
 
 def reply(server: Server, path: str = "/api/scene", method: str = "POST", **headers: str) -> tuple[int, bytes]:

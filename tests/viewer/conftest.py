@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from atomizer_io.view.scenes import RasterView
-from atomizer_io.view.server import Server
-from atomizer_io.view.session import Session
+from atomizer_io.viewer.scenes import RasterView
+from atomizer_io.viewer.server import Server
+from atomizer_io.viewer.session import Session
 from chips import NAMES, model_folder, values, write
 
 MARKUP = "<img src=x onerror=alert(1)>"

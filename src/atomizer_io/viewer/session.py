@@ -24,11 +24,11 @@ from atomizer_io.figures.class_colours import class_colours
 from atomizer_io.models.base import Model
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.view.labels import Labels, classes_of, imported
-from atomizer_io.view.last_layer import LastLayer, fitted, where_next
-from atomizer_io.view.scenes import RasterView
-from atomizer_io.view.switches import Switches, date_of, decoding_of
-from atomizer_io.view.training import Training, new_folder
+from atomizer_io.viewer.labels import Labels, classes_of, imported
+from atomizer_io.viewer.last_layer import LastLayer, fitted, where_next
+from atomizer_io.viewer.scenes import RasterView
+from atomizer_io.viewer.switches import Switches, date_of, decoding_of
+from atomizer_io.viewer.training import Training, new_folder
 
 NO_DATA = 255
 Arrays = dict[str, NDArray[Any]]

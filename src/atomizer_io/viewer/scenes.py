@@ -33,7 +33,7 @@ from atomizer_io.prediction.at_positions import inside
 from atomizer_io.prediction.options import Decoding
 from atomizer_io.prediction.raster_windows import MapGrid, RasterWindow, ramp
 from atomizer_io.prediction.rasters import RasterScene, layout_of, observed
-from atomizer_io.view.switches import Switches, date_of
+from atomizer_io.viewer.switches import Switches, date_of
 
 LONGEST = 1024  # pixels along a side of the map
 KEPT_STATES = 3  # settings of the switches whose latents stay in memory

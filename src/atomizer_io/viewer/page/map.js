@@ -1,6 +1,9 @@
 // The map: MapLibre shows canvases in a frame of metres around the scene, so that every coordinate system is drawn as it is.
 
+import { Failure } from "./api.js";
 import * as maplibre from "./vendor/maplibre-gl.mjs";
+
+if (window.atomizer) maplibre.setWorkerUrl(window.atomizer.worker); // of a notebook
 
 const EARTH_M = 40075016.685578488; // around the equator, where the frame is laid out
 const EMPTY = { type: "FeatureCollection", features: [] };
@@ -10,6 +13,8 @@ export class SceneMap {
     this.grid = grid;
     const style = { version: 8, sources: {}, layers: [] };
     const dark = matchMedia("(prefers-color-scheme: dark)");
+    if (!document.createElement("canvas").getContext("webgl2"))
+      throw new Failure("The map needs WebGL 2, which this browser does not offer: switch hardware acceleration on, or use another one.");
     this.map = new maplibre.Map({
       container,
       style,
@@ -18,10 +23,9 @@ export class SceneMap {
       maxPitch: 0,
       fadeDuration: 0,
       bounds: this.bounds(),
-      fitBoundsOptions: { padding: 24 },
+      fitBoundsOptions: { padding: { top: 56, bottom: 24, left: 24, right: 24 } }, // below the legend
       maxZoom: 24,
       renderWorldCopies: false,
-      canvasContextAttributes: { antialias: false, preserveDrawingBuffer: true },
     });
     this.map.addControl(new maplibre.NavigationControl({ visualizePitch: false }), "top-right");
     this.map.addControl(new maplibre.ScaleControl({ maxWidth: 140 }), "bottom-left");
@@ -66,10 +70,6 @@ export class SceneMap {
   bounds() {
     const { width, height, pixel_m: [dx, dy] } = this.grid;
     return [this.lngLat([0, 0]), this.lngLat([width * dx, height * dy])];
-  }
-
-  fit() {
-    this.map.fitBounds(this.bounds(), { padding: 24, animate: false });
   }
 
   // Show pixels (a canvas of any size over the whole scene), or show them anew.

@@ -23,6 +23,7 @@ from atomizer_io.errors import AtomizerError, printable
 from atomizer_io.texts import json_text, parse_json
 
 HOST, PAGE = "127.0.0.1", Path(__file__).parent / "page"
+JSON, BYTES = "application/json", "application/octet-stream"
 TOKEN, MOST_BYTES = "x-atomizer-token", 16 << 20
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; worker-src 'self' blob:; style-src 'self'; "
@@ -51,35 +52,18 @@ def application(session: Any, port: int, token: str) -> Any:
 
 
 def endpoint(call: Callable[[Mapping[str, Any]], Any], lock: threading.Lock) -> Callable[[Any], Awaitable[Any]]:
-    """Return what handles one request: JSON in; JSON, arrays behind a line of it, or bytes out; errors as sentences."""
+    """Return what handles one request, whose content is JSON."""
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response
 
     def work(content: bytes) -> Response:
         try:
-            request = parse_json(content or b"{}")
-            if not isinstance(request, dict):
-                raise AtomizerError("a request is an object: load the page again")
-            with lock:
-                return response(call(request))
-        except AtomizerError as error:
-            text = str(error)
-        except (ValueError, TypeError, KeyError) as error:
-            text = f"this request makes no sense ({type(error).__name__}): load the page again"
-        except OSError as error:
-            text = f"{error.filename or 'a file'}: {error.strerror or error}"
-        return Response(json_text({"error": printable(text)}), 400, media_type="application/json")
-
-    def response(result: Any) -> Response:
-        if isinstance(result, bytes):
-            return Response(result, media_type="application/octet-stream")
-        if not isinstance(result, tuple):
-            return Response(json_text(result), media_type="application/json")
-        facts, arrays = result
-        listed = [{"name": name, "type": str(array.dtype), "bytes": array.nbytes} for name, array in arrays.items()]
-        head = json_text({**facts, "arrays": listed}).encode() + b"\n"
-        body = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values())
-        return Response(head + body, media_type="application/octet-stream")
+            values = parse_json(content or b"{}")
+        except ValueError:
+            values = None
+        with lock:
+            status, kind, body = replied(call, values)
+        return Response(body, status, media_type=kind)
 
     async def handle(request: Any) -> Response:
         content = b""
@@ -90,6 +74,35 @@ def endpoint(call: Callable[[Mapping[str, Any]], Any], lock: threading.Lock) -> 
         return await run_in_threadpool(work, content)
 
     return handle
+
+
+def replied(call: Callable[[Mapping[str, Any]], Any], values: Any) -> tuple[int, str, bytes]:
+    """Return status, media type and content for a request: JSON, arrays behind a line of JSON, bytes, or a sentence."""
+    try:
+        if not isinstance(values, dict):
+            raise AtomizerError("a request is an object: load the page again")
+        result = call(values)
+    except AtomizerError as error:
+        text = str(error)
+    except (ValueError, TypeError, KeyError) as error:
+        text = f"this request makes no sense ({type(error).__name__}): load the page again"
+    except OSError as error:
+        text = f"{error.filename or 'a file'}: {error.strerror or error}"
+    else:
+        return 200, *content_of(result)
+    return 400, JSON, json_text({"error": printable(text)}).encode()
+
+
+def content_of(result: Any) -> tuple[str, bytes]:
+    """Return the media type and the content of what a request came to."""
+    if isinstance(result, bytes):
+        return BYTES, result
+    if not isinstance(result, tuple):
+        return JSON, json_text(result).encode()
+    facts, arrays = result
+    listed = [{"name": name, "type": str(array.dtype), "bytes": array.nbytes} for name, array in arrays.items()]
+    head = json_text({**facts, "arrays": listed}).encode() + b"\n"
+    return BYTES, head + b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values())
 
 
 def guarded(app: Any, port: int, token: str) -> Any:
@@ -151,6 +164,7 @@ class Server:
             self.socket.bind((HOST, port))
         except OSError as error:
             raise AtomizerError(f"port {port} is not free: choose another with --port, or leave it out") from error
+        self.socket.listen()  # who comes before the server runs waits
         self.port = self.socket.getsockname()[1]
 
     @property

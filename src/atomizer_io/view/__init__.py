@@ -1,1 +1,0 @@
-"""`atomizer view`: a local page on which a model is queried, switched and labelled."""
