@@ -178,7 +178,7 @@ def test_own_labels_from_a_vector_file_to_a_map(
     assert json.loads(folds.strip().splitlines()[-1])["folds"] == 3
     assert "120 positions with vectors of" in embedded and "similarity" in alike
     names_of_page: dict[str, Any] = {}
-    exec(blocks("python", 2)[-1], names_of_page)
+    exec(blocks("python", "labels.md")[-1], names_of_page)
     assert [*names_of_page["probe"].classes_] == ["maize", "wheat"]
 
 
