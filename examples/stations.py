@@ -2,8 +2,8 @@
 # # Stations, not pixels
 #
 # Air temperature is measured at stations: few, at irregular positions, others every day.
-# The network reads the stations that reported and a coarse raster of the altitude, and predicts the temperature anywhere.
-# The training loop is one's own.
+# The network reads the stations that reported and a coarse raster of the altitude, and predicts the temperature
+# anywhere. The training loop is one's own.
 
 # %%
 from collections.abc import Callable

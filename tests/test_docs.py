@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import laspy
 import numpy as np
@@ -38,6 +39,7 @@ QUICK = {
         *("training.accelerator=cpu", "data.workers=0"),
     ],
     "predict": ["--workers", "0"],
+    "embed": ["--workers", "0"],
     "map": ["training.max_steps=3", "training.accelerator=cpu", "data.workers=0"],
 }
 MISSING = {("july", "plot_02"), ("drone", "plot_03")}
@@ -166,7 +168,7 @@ def test_own_labels_from_a_vector_file_to_a_map(
         assert program == "atomizer"
         assert main([action, *rest, *QUICK.get(action, [])]) == 0, rest
         shown.append(capsys.readouterr().out)
-    checked, _, _, folds, mapped = shown
+    checked, _, _, folds, mapped, embedded, alike = shown
     assert "held-out labels of one of 5 folds" in mapped and "report: fields.html" in mapped
     assert "train, val, test: nothing is missing or broken" in checked and "maize" in checked and "look" not in checked
     with rasterio.open("crops.tif") as predicted:
@@ -174,6 +176,10 @@ def test_own_labels_from_a_vector_file_to_a_map(
     scores = json.loads(Path("runs/crops/folds.json").read_text())["scores"]["accuracy"]
     assert len(scores["values"]) == 3 and scores["mean"] == pytest.approx(np.mean(scores["values"]))
     assert json.loads(folds.strip().splitlines()[-1])["folds"] == 3
+    assert "120 positions with vectors of" in embedded and "similarity" in alike
+    names_of_page: dict[str, Any] = {}
+    exec(blocks("python", 2)[-1], names_of_page)
+    assert [*names_of_page["probe"].classes_] == ["maize", "wheat"]
 
 
 def test_every_option_of_ones_own_files_is_explained() -> None:

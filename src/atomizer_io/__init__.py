@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from atomizer_io.prediction.arrays import predict_xarray
     from atomizer_io.prediction.at_positions import predict_at
     from atomizer_io.prediction.bulk import predict_point_clouds, predict_scenes
+    from atomizer_io.prediction.embeddings import embed_raster, find_alike
     from atomizer_io.prediction.options import Decoding, Execution, PointCloudClasses, PointCloudWindows, Windows
     from atomizer_io.prediction.point_maps import predict_point_cloud_map
     from atomizer_io.prediction.points import predict_points
@@ -52,6 +53,8 @@ __all__ = [
     "create_model",
     "datasets",
     "decoding",
+    "embed_raster",
+    "find_alike",
     "height_above_ground",
     "list_models",
     "load_model",
@@ -86,6 +89,7 @@ _NAMES = {
     "prediction.arrays": ("predict_xarray",),
     "prediction.at_positions": ("predict_at",),
     "prediction.bulk": ("predict_point_clouds", "predict_scenes"),
+    "prediction.embeddings": ("embed_raster", "find_alike"),
     "prediction.options": ("Decoding", "Execution", "PointCloudClasses", "PointCloudWindows", "Windows"),
     "prediction.point_maps": ("predict_point_cloud_map",),
     "prediction.points": ("predict_points",),

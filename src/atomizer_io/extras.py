@@ -9,6 +9,7 @@ EXTRAS = {
     "geo": ("rasterio", "laspy", "lazrs", "pyproj", "h5py", "xarray", "rioxarray", "pyogrio", "shapely", "pyarrow"),
     "train": ("matplotlib", "lightning", "torchmetrics", "jsonargparse"),
     "dask": ("dask", "distributed"),
+    "embed": ("zarr",),
     "export": ("onnx", "onnxscript", "onnxruntime", "pystac"),
     "view": ("starlette", "uvicorn"),
     "notebook": ("anywidget",),

@@ -26,6 +26,7 @@ COMMANDS = (
     "completion",
     "data",
     "doctor",
+    "embed",
     "evaluate",
     "export",
     "info",

@@ -19,9 +19,10 @@ of a scene. A regression model predicts in the physical unit of its training tar
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,24 +140,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--window", type=float, metavar="METRES", help="side of a window (default: chosen by the model)")
     add("--overlap", type=float, help="share of a window that overlaps the next (default: 0.25)")
 
+    add = add_execution(parser, "continue an interrupted prediction; of several, keep finished outputs")
+    add("--fail-fast", action="store_true", help="stop at the first of several predictions that fails")
+
+
+def add_execution(parser: argparse.ArgumentParser, of_resume: str) -> Callable[..., Any]:
+    """Add where windows are computed, and what happens to existing files; return what adds to the same group."""
     add = parser.add_argument_group("execution").add_argument
     add("--engine", choices=ENGINES, default="local", help="where windows are computed (default: %(default)s)")
     add("--workers", type=int, help="number of processes (default: one per core)")
     text = "address of a Dask scheduler (default: a new cluster on this machine)"
     add("--scheduler", metavar="ADDRESS", help=text)
-    text = "continue an interrupted prediction; of several, keep finished outputs"
-    add("--resume", action="store_true", help=text)
+    add("--resume", action="store_true", help=of_resume)
     add("--overwrite", action="store_true", help="replace an existing output")
-    add("--fail-fast", action="store_true", help="stop at the first of several predictions that fails")
     add("--quiet", action="store_true", help="show no progress bar")
+    return add
+
+
+def execution_of(args: argparse.Namespace) -> Execution:
+    """Return where windows are computed, as the options say."""
+    from atomizer_io.prediction.engines import engine
+    from atomizer_io.prediction.options import Execution
+
+    chosen = engine(args.engine, args.workers, args.scheduler)
+    return Execution(chosen, args.resume, args.overwrite, not args.quiet, log=print)
 
 
 def run(args: argparse.Namespace) -> int:
     """Predict and print what was written; errors name the options of the command line."""
+    with in_options():
+        return predict(args)
+
+
+@contextlib.contextmanager
+def in_options() -> Iterator[None]:
+    """Name the options of the command line in errors of what is inside."""
     from atomizer_io.errors import AtomizerError, ConfigError
 
     try:
-        return predict(args)
+        yield
     except AtomizerError as error:
         names = "|".join(OPTIONS)
         text = re.sub(rf"\b({names})=(?![\w'\"{{])", lambda match: OPTIONS[match[1]], str(error))
@@ -169,8 +191,7 @@ def predict(args: argparse.Namespace) -> int:
     """Predict and print what was written."""
     from atomizer_io.errors import ConfigError
     from atomizer_io.prediction.at_positions import predict_at
-    from atomizer_io.prediction.engines import engine
-    from atomizer_io.prediction.options import Execution, PointCloudWindows, Windows
+    from atomizer_io.prediction.options import PointCloudWindows, Windows
 
     in_points = args.points is not None
     maps = not in_points or args.output_gsd is not None
@@ -190,9 +211,7 @@ def predict(args: argparse.Namespace) -> int:
         )
     how: dict[str, Any] = {
         "decoding": decoding_of(args),
-        "execution": Execution(
-            engine(args.engine, args.workers, args.scheduler), args.resume, args.overwrite, not args.quiet, log=print
-        ),
+        "execution": execution_of(args),
     }
     args.raster = rasters_of(args)
     layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]

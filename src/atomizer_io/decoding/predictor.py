@@ -13,6 +13,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -174,7 +175,10 @@ def lead(outputs: Tensor) -> Tensor:
 
 
 class ScenePredictor(Predictor):
-    """Decodes positions of a scene that a model has encoded; footprints are the pixels of the grid, or as given."""
+    """Decodes positions of a scene that a model has encoded; footprints are the pixels of the grid, or as given.
+
+    With ``vectors`` the outputs are the features that the last layer reads, not what it makes of them.
+    """
 
     def __init__(
         self,
@@ -186,6 +190,7 @@ class ScenePredictor(Predictor):
         sites: SitesOfQueries | None = None,
         neighbors: int | None = None,
         footprint_m: Footprint | None = None,
+        vectors: bool = False,
     ) -> None:
         if index is None and len(latents) != 1:
             raise QueryError(f"the latents are of {len(latents)} scenes: say with index= which one is decoded")
@@ -193,8 +198,9 @@ class ScenePredictor(Predictor):
         if self.positions_M2.ndim != 2 or self.positions_M2.shape[1] != 2 or not len(self.positions_M2):
             raise QueryError(f"positions have shape {tuple(self.positions_M2.shape)}, expected (M, 2) with M ≥ 1")
         shape = where.shape if isinstance(where, Grid) else (len(self.positions_M2),)
-        super().__init__(shape, model.task_spec.num_outputs, model.task_spec.task == "segmentation")
-        self.model, self.latents = model, latents.only(index or 0)
+        outputs = model.config.width if vectors else model.task_spec.num_outputs
+        super().__init__(shape, outputs, model.task_spec.task == "segmentation" and not vectors)
+        self.model, self.latents, self.vectors = model, latents.only(index or 0), vectors
         self.atoms, self.geometry = self.latents.atoms[0], self.latents.geometries[0]
         self.neighbors = model.config.neighbors if neighbors is None else neighbors
         self.named = sites
@@ -213,6 +219,7 @@ class ScenePredictor(Predictor):
         geometry: Geometry | None = None,
         sites: SitesOfQueries | None = None,
         footprint_m: Footprint | None = None,
+        vectors: bool = False,
     ) -> ScenePredictor:
         """Encode a scene at this cost; ``seed`` samples the atoms that the budget keeps of each cell."""
         if geometry is None:
@@ -221,7 +228,8 @@ class ScenePredictor(Predictor):
         latents = model.encode(
             [atoms], geometry=[geometry], budget=cost.budget, max_points=cost.max_points, generator=generator
         )
-        return cls(model, latents, where, sites=sites, neighbors=cost.neighbors, footprint_m=footprint_m)
+        how: dict[str, Any] = {"sites": sites, "footprint_m": footprint_m, "vectors": vectors}
+        return cls(model, latents, where, neighbors=cost.neighbors, **how)
 
     def with_neighbors(self, neighbors: int) -> ScenePredictor:
         """Return a predictor of the same latents, without outputs, that reads so many latents at a position."""
@@ -247,7 +255,9 @@ class ScenePredictor(Predictor):
 
     @torch.no_grad()
     def decode(self, indices: Tensor) -> Tensor:
-        """Return the decoder's outputs (n, C) at the positions of these indices (n,)."""
+        """Return the decoder's outputs (n, C), or features, at the positions of these indices (n,)."""
+        if self.vectors:
+            return self.embed(indices).float().cpu()
         return probabilities(self.model.decode(self.latents, [self._located(indices)])[0], self.classes)
 
     @torch.no_grad()

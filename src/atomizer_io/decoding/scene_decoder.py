@@ -149,17 +149,19 @@ class SceneDecoder:
         seed: int = 0,
         sites: SitesOfQueries | None = None,
         footprint_m: Footprint | None = None,
+        vectors: bool = False,
     ) -> ScenePredictor | WindowPredictor:
         """Encode or prepare a scene, to be decoded at ``where``; ``seed`` samples the atoms that the budget keeps.
 
         ``sites`` names, by acquisition, the site (M,) that each position sees, −1 for none. The footprint of a position
-        is the pixel where ``where`` is a grid, unless another is given.
+        is the pixel where ``where`` is a grid, unless another is given. With ``vectors`` outputs are features.
         """
         if self._cache is None:
             return WindowPredictor(self.model, atoms, where, sites=sites, cost=cost)
         with self._lock:
             geometry = self._cache.geometry(atoms, atoms_per_latent=cost.atoms_per_latent, max_points=cost.max_points)
         how: dict[str, Any] = {"cost": cost, "seed": seed, "sites": sites, "footprint_m": footprint_m}
+        how["vectors"] = vectors
         model: Any = self.model
         return ScenePredictor.encode(model, atoms, where, geometry=geometry, **how)
 
@@ -230,12 +232,14 @@ class SceneOutputs(NamedTuple):
 class SavedModel:
     """The folder of a model and how it is decoded: small enough to be sent to every worker, which loads it once.
 
-    ``seal`` is the digest of the folder, None for a model in memory or without one.
+    ``seal`` is the digest of the folder, None for a model in memory or without one. With ``vectors`` the outputs are
+    the features that the last layer reads.
     """
 
     folder: str
     decoding: Decoding
     seal: str | None = None
+    vectors: bool = False
 
     @classmethod
     def of(
@@ -285,7 +289,7 @@ class SavedModel:
         :meth:`SceneDecoder.predictor`.
         """
         how: dict[str, Any] = {"cost": self.decoding.cost, "seed": seed, "sites": sites, "footprint_m": footprint_m}
-        predictor = scene_decoder(self.folder).predictor(atoms, where, **how)
+        predictor = scene_decoder(self.folder).predictor(atoms, where, vectors=self.vectors, **how)
         prediction = self.decoding.decode(predictor)
         values_MC = prediction.outputs.reshape(len(predictor.positions_M2), -1).numpy()
         shares_MK = predictor.attention(attention) if attention and isinstance(predictor, ScenePredictor) else None

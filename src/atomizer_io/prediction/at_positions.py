@@ -90,8 +90,7 @@ def predict_at(
         doubled = sorted(set(new) & set(table.header))
         if doubled:
             raise DataError(positions, f"has a column {doubled[0]!r} already, which the predictions need: rename it")
-        pixels_M2 = pixels_of(table, scene)
-        mark = hashlib.blake2b(repr(table).encode() + pixels_M2.tobytes(), digest_size=12).hexdigest()
+        pixels_M2, mark = located(table, scene)
 
         def work() -> dict[str, Any]:
             windows = inside(scene.layout, pixels_M2)
@@ -109,8 +108,8 @@ def predict_at(
     )
 
 
-def pixels_of(table: PositionTable, scene: RasterScene) -> Floats:
-    """Return the (row, column) of each position in the grid of the map as (M, 2), with fractions."""
+def located(table: PositionTable, scene: RasterScene) -> tuple[Floats, str]:
+    """Return the (row, column) of each position in the grid of the map as (M, 2), with fractions, and a checksum."""
     x, y = table.xy_M2.T
     if table.crs is not None:
         if scene.map_grid.crs is None:
@@ -118,7 +117,8 @@ def pixels_of(table: PositionTable, scene: RasterScene) -> Floats:
         x, y = moved_if_possible(table.crs, scene.map_grid.crs, x, y)
     a, _, west, _, e, north = scene.map_grid.transform
     x = nearest_turn(x, west + a * scene.map_grid.width / 2, turn_of(scene.map_grid.crs))
-    return np.stack([(y - north) / e, (x - west) / a], axis=1)
+    pixels_M2 = np.stack([(y - north) / e, (x - west) / a], axis=1)
+    return pixels_M2, hashlib.blake2b(repr(table).encode() + pixels_M2.tobytes(), digest_size=12).hexdigest()
 
 
 def inside(layout: WindowLayout, pixels_M2: Floats) -> dict[RasterWindow, NDArray[np.int64]]:

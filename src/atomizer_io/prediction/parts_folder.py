@@ -41,6 +41,7 @@ SPARE_BYTES = 64 << 20
 PLAN, FINISHED, DECODED = "plan.json", "finished.json", "decoded.txt"
 NEW = ".new"  # in the name of a file that is not complete yet
 MODEL = "model-"  # how the folder of a model that was only in memory begins
+STORE = "store-"  # and that of a finished product of many files
 DIGEST = 16  # bytes
 PIECE = 4 << 20  # bytes of a file in memory at a time
 
@@ -200,7 +201,7 @@ class PartsFolder:
         if stored is not None:
             check_same(stored, plan, self.folder)
         for path in self.folder.iterdir():
-            folder = path.is_dir() and not path.name.startswith(MODEL)
+            folder = path.is_dir() and not path.name.startswith((MODEL, STORE))
             if NEW in path.name or path.is_symlink() or not (path.is_file() or path.is_dir()) or folder:
                 if NEW not in path.name:
                     self.warn_damaged(path.name)
@@ -265,10 +266,10 @@ class PartsFolder:
         self._keep(temporary, name)
 
     @contextlib.contextmanager
-    def filling(self, name: str, shape: tuple[int, ...]) -> Iterator[NDArray[np.float32]]:
+    def filling(self, name: str, shape: tuple[int, ...], kind: type = np.float32) -> Iterator[NDArray[Any]]:
         """Yield an array on disk to be filled; it gets its name when it is complete."""
         temporary = self.folder / f"{name}{NEW}.npy"
-        array = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+        array = np.lib.format.open_memmap(temporary, "w+", kind, shape)
         yield array
         array.flush()
         self._keep(temporary, name)

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from xml.sax.saxutils import escape
 
 import numpy as np
@@ -38,6 +38,28 @@ LAYERS = ("probabilities", "confidence", "attention")
 BLOCK = 512
 ACROSS = 4 * BLOCK  # columns that are in memory at a time
 Array = NDArray[Any]
+
+
+class Encoder(Protocol):
+    """How the numbers of a map stand in its file: their type there, the value without data, and their colours."""
+
+    @property
+    def dtype(self) -> str:
+        """The type of a pixel."""
+        ...
+
+    @property
+    def nodata(self) -> float:
+        """The value without data."""
+        ...
+
+    def encoded(self, numbers: Array) -> Array:
+        """Return numbers (H, W, depth), NaN without data, as they are written: (H, W, bands)."""
+        ...
+
+    def colour_table(self) -> dict[int, tuple[int, ...]] | None:
+        """Return the colours, if there are any."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +152,10 @@ class RasterProduct:
 def depths(task_spec: TaskSpec, layers: Sequence[str], kinds: int) -> dict[str, int]:
     """Return how many numbers per pixel each layer has, in the order in which they are stored."""
     own = {"probabilities": task_spec.num_outputs, "confidence": 2, "attention": kinds}
-    return {"map": 1, **{name: own[name] for name in LAYERS if name in layers}}
+    return {
+        "map": task_spec.num_outputs if task_spec.regression else 1,
+        **{name: own[name] for name in LAYERS if name in layers},
+    }
 
 
 def layered(outputs: Array, task_spec: TaskSpec, layers: Sequence[str]) -> Array:
@@ -186,7 +211,7 @@ def write(
         own = classes if layer == "map" else None
         unit = task_spec.target_unit if layer == "map" and classes is None else None
         part = slice(first, first + depth)
-        _write_tiff(parts, f"{layer}.tif", map_grid, strips, part, bands[layer], unit, tags, own)
+        write_tiff(parts, f"{layer}.tif", map_grid, strips, part, bands[layer], unit, tags, own)
         first += depth
     totals = _totals(parts, strips, map_grid, len(codes)).tolist()
     known: dict[str, Any] = {"hectares": {}, "codes": codes, "mean": None if codes else totals[0]}
@@ -232,7 +257,7 @@ def files_of(output: Path, layers: Sequence[str], task_spec: TaskSpec | None = N
     return beside if task_spec is None else {**beside, "map.tif": output}
 
 
-def _write_tiff(
+def write_tiff(
     parts: PartsFolder,
     name: str,
     map_grid: MapGrid,
@@ -241,16 +266,20 @@ def _write_tiff(
     bands: Sequence[str],
     unit: str | None,
     tags: Mapping[str, str],
-    classes: MapClasses | None,
+    encoder: Encoder | None,
+    **options: Any,
 ) -> None:
-    """Write the strips into a plain GeoTIFF, then copy it as a cloud-optimized one."""
+    """Write the strips into a plain GeoTIFF, then copy it as a cloud-optimized one.
+
+    Without an ``encoder`` they are written as they are. ``options`` are further ones of GDAL.
+    """
     import rasterio
     import rasterio.shutil
     from rasterio.transform import Affine
     from rasterio.windows import Window
 
     plain = parts.folder / f"{name}.plain"
-    dtype, nodata = ("float32", float("nan")) if classes is None else (classes.dtype, classes.nodata)
+    dtype, nodata = ("float32", float("nan")) if encoder is None else (encoder.dtype, encoder.nodata)
     profile = {
         "driver": "GTiff",
         "count": len(bands),
@@ -265,6 +294,7 @@ def _write_tiff(
         "bigtiff": "if_safer",
         "dtype": dtype,
         "nodata": nodata,
+        **options,
     }
     with rasterio.open(plain, "w", **profile) as target:
         top = 0
@@ -272,8 +302,8 @@ def _write_tiff(
             stored = parts.load(strip)[..., numbers]
             for left in range(0, map_grid.width, ACROSS):
                 values = stored[:, left : left + ACROSS]
-                if classes is not None:
-                    values = classes.encoded(values)
+                if encoder is not None:
+                    values = encoder.encoded(values)
                 window = Window(left, top, values.shape[1], len(values))
                 target.write(np.ascontiguousarray(values.transpose(2, 0, 1)), window=window)
             top += len(stored)
@@ -282,10 +312,10 @@ def _write_tiff(
         if unit is not None:
             target.units = [unit] * len(bands)
         target.update_tags(**tags)
-        if classes is not None and (table := classes.colour_table()) is not None:
+        if encoder is not None and (table := encoder.colour_table()) is not None:
             target.write_colormap(1, table)
-    options = {"compress": "deflate", "blocksize": BLOCK, "bigtiff": "if_safer", "num_threads": "1"}
-    resampling = "average" if classes is None else "nearest"
+    options |= {"compress": "deflate", "blocksize": BLOCK, "bigtiff": "if_safer", "num_threads": "1"}
+    resampling = "average" if encoder is None else "nearest"
     with isolated():  # what lies in a folder to resume from is nothing to go by
         rasterio.shutil.copy(plain, parts.folder / name, driver="COG", overview_resampling=resampling, **options)
     plain.unlink()

@@ -152,6 +152,7 @@ class MapStrips:
     task_spec: TaskSpec
     layers: Sequence[str]
     kinds: Sequence[tuple[str, str]] = ()
+    dtype: type = np.float32  # of the strips on disk
 
     def write_map(
         self,
@@ -195,7 +196,7 @@ class MapStrips:
         """Save the layers (rows, width, depth) of the strip between two rows of windows, block by block."""
         rows, columns = self.layout.rows.strip(row), self.layout.columns
         depth = sum(products.depths(self.task_spec, self.layers, len(self.kinds)).values())
-        with self.parts.filling(name, (rows[1] - rows[0], columns.length, depth)) as strip:
+        with self.parts.filling(name, (rows[1] - rows[0], columns.length, depth), self.dtype) as strip:
             for column in range(len(columns.starts)):
                 block = columns.strip(column)
                 strip[:, slice(*block)] = products.layered(self.blended(rows, block), self.task_spec, self.layers)

@@ -153,14 +153,14 @@ class RasterScene:
             },
         )
 
-    def bytes_needed(self, layers: Sequence[str]) -> int:
-        """Return the disk space in bytes that is needed at most, temporary files included."""
+    def bytes_needed(self, layers: Sequence[str], number_bytes: int = 4) -> int:
+        """Return the disk space in bytes that is needed at most, temporary files included; strips have such numbers."""
         (height, width), rows, kinds = self.layout.size, self.layout.rows, len(self.kinds)
         open_rows = 1 + max(len(rows.covering(rows.strip(row))) for row in range(len(rows.starts)))
         row_bytes = len(self.layout.columns.starts) * height * width * (self.task_spec.num_outputs + kinds + 1) * 4
         depth = sum(products.depths(self.task_spec, layers, kinds).values())
         # windows that wait for others; strips, the plain file and the final one
-        return open_rows * row_bytes + 3 * self.map_grid.height * self.map_grid.width * depth * 4
+        return open_rows * row_bytes + 3 * self.map_grid.height * self.map_grid.width * depth * number_bytes
 
     def stored(self, model: Model | str | Path, parts: PartsFolder) -> RasterScene:
         """Return the same for workers; a model in memory is saved where they find it."""

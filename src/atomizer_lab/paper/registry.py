@@ -22,6 +22,7 @@ ITEMS: dict[str, tuple[str, str]] = {
     "temporal": ("experiments.TEMPORAL", "dates encoded together, or one by one and then aggregated"),
     "local-observations": ("experiments.LOCAL_OBSERVATIONS", "with and without what was observed at a query"),
     "hyperspectral": ("experiments.BANDS_ITEM", "224 bands of which every second is gone at test"),
+    "labels": ("point_labels.LABELS", "maps from few point labels, beside forests that learn the same labels"),
     "rates": ("experiments.RATES_ITEM", "learning rates of all models, tried on validation data"),
     "sensitivity": ("experiments.SENSITIVITY", "score and FLOPs against κ, m and k"),
     "complexity": ("counts.COMPLEXITY", "pairs of latent and atom with global and with local attention"),
