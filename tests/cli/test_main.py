@@ -50,19 +50,6 @@ def test_programming_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> N
         main(["demo"])
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["--steps", "0"], "--steps"),
-        (["--threads", "0"], "--threads"),
-        (["--seed", "-1"], "--seed"),
-    ],
-)
-def test_demo_refuses_options_at_once(options: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", *options]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {named} must")
-
-
 def test_module_is_the_command() -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "atomizer_io", "--version"], capture_output=True, text=True, check=True

@@ -455,20 +455,6 @@ def test_a_coordinate_system_is_named(model: Path, tmp_path: Path) -> None:
     assert_kept(bare, tmp_path / "b.laz")
 
 
-def test_the_coordinate_system_on_the_command_line(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cloud = made(tmp_path / "in.laz", points=60, epsg=None)
-    inputs = ("--points", cloud, "--window", 20)
-    assert command(*inputs, "-o", tmp_path / "a.laz", model=model) == 0
-    printed = capsys.readouterr().out
-    assert "in.laz has no coordinate system; coordinates are taken as metres\n" in printed
-    assert "no date is used: in.laz has no adjusted standard GPS time" in printed
-    assert command(*inputs, "--crs", "EPSG:2263", "-o", tmp_path / "b.laz", model=model) == 0
-    assert "no coordinate system" not in capsys.readouterr().out
-    assert command(*inputs, "--crs", "nowhere", "-o", tmp_path / "c.laz", model=model) == 2
-
-
 @pytest.mark.parametrize(("flag", "expected"), [(1, "date 2021-05-28, from the GPS time"), (0, "no date is used")])
 def test_the_date_is_reported(model: Path, tmp_path: Path, flag: int, expected: str) -> None:
     cloud = laspy.read(made(tmp_path / "in.laz", points=60))

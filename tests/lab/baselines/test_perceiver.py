@@ -333,15 +333,3 @@ def test_a_large_scene_is_predicted_as_its_windows_are_one_by_one() -> None:
             part = own.with_sites((own.positions[:, 0] * x > 0) & (own.positions[:, 1] * y > 0))
             assert len(part.positions) == 64
             torch.testing.assert_close(result[inside], predicted(model, aio.AtomSet((part,)), where[inside]))
-
-
-@pytest.mark.parametrize("size", [(9, 9), (10, 9), (17, 17), (9, 24), (25, 11), (40, 33)])
-def test_every_pixel_is_in_the_window_that_decodes_it(size: tuple[int, int]) -> None:
-    atoms, where = raster(0, size=size), aio.Grid(*size, gsd_m=10.0).positions()
-    scene = made(**WINDOWS).preparer()(atoms, queries_at(where))
-    assert len(torch.cat([part.queries_M2 for part in scene.parts])) == len(where)
-    for part in scene.parts:
-        (own,) = part.atoms
-        assert bool((own.positions.amax(dim=0) - own.positions.amin(dim=0) <= 80.0).all()), "nine pixels at most"
-        apart_MP = torch.cdist(part.queries_M2 + part.center_2, own.positions)
-        assert float(apart_MP.amin(dim=1).max()) < 1e-6

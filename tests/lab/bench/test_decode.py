@@ -142,30 +142,6 @@ def test_flops_of_a_sketch(classes: bool, dates: int) -> None:
     assert counted == pytest.approx(counter.get_total_flops(), rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "cause"),
-    [
-        (["--limit", "0"], "--limit must be positive, got 0"),
-        (["--crops", "-1"], "--crops must be positive"),
-        (["--crops", "2", "--crop-m", "0"], "--crop-m must be positive"),
-        (["--threads", "0"], "--threads must be positive"),
-        (["--alpha", "1"], "--alpha must lie between 0 and 1"),
-        (["--starts", "4,b"], "--starts '4,b': write whole numbers"),
-        (["--neighbors", "0"], "--neighbors '0': all must be at least 1"),
-        (["--margin", "-1"], "must not be negative"),
-        (["--config", "nowhere.yaml"], "nowhere.yaml: no such file"),
-        (["data.test=null"], "data.test is empty"),
-        (["data.options.like=pastis-r"], "the model has 2 outputs"),
-    ],
-)
-def test_wrong_arguments_are_named(
-    arguments: list[str], cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    checkpoint, output = folder_of(tmp_path / "run"), tmp_path / "decode.json"
-    assert main(["bench", "decode", str(checkpoint), "--output", str(output), *arguments]) == 2
-    assert cause in capsys.readouterr().err and not output.exists()
-
-
 def test_whole_predictions_beside_a_unet() -> None:
     sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
     from bench_whole import whole_predictions

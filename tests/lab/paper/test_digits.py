@@ -5,14 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-import torch
-
-import data as fixtures
-from atomizer_io.datasets.mnist import Mnist
-from atomizer_io.models.registry import create_model
 from atomizer_lab.paper import digits
-from atomizer_lab.paper.item import SMALL, SMOKE, Where
+from atomizer_lab.paper.item import SMOKE, Where
 from atomizer_lab.paper.registry import item
 
 
@@ -32,30 +26,3 @@ def test_sparse_digits_from_files_to_table(tmp_path: Path) -> None:
     elsewhere = Where(tmp_path / "data", tmp_path / "elsewhere", tmp_path / "results")
     again = item("mnist-sparse").run(SMOKE, elsewhere, tmp_path / "results" / "again.json", jobs=0)
     assert not (tmp_path / "elsewhere" / "runs").exists() and again.splitlines()[-1] == shown.splitlines()[-1]
-
-
-def test_networks_of_one_size_see_the_same_pixels(tmp_path: Path) -> None:
-    fixtures.write("mnist", tmp_path / "mnist")
-    sizes = {}
-    for name in (digits.ATOMIZER, digits.VIT):
-        model = digits.document(name, SMALL, 0)["model"]
-        built = create_model(model["preset"], **model["settings"])
-        sizes[name] = built.num_parameters
-    assert sizes[digits.VIT] == pytest.approx(sizes[digits.ATOMIZER], rel=0.05)
-    seen: list[list[int]] = []
-
-    class Watching:
-        def preparer(self) -> object:
-            return lambda atoms, queries: atoms
-
-        def eval(self) -> None: ...
-
-        def predict(self, inputs: list[object]) -> list[torch.Tensor]:
-            seen.append([atoms.num_atoms for atoms in inputs])  # type: ignore[attr-defined]
-            return [torch.arange(10.0) for _ in inputs]
-
-    dataset = Mnist(tmp_path / "mnist", "test")
-    nines = digits.confusion(Watching(), dataset, 1.0)
-    digits.confusion(Watching(), dataset, 0.1)
-    assert int(nines[:, 9].sum()) == len(dataset) == int(nines.sum()) and seen[0] == [784] * 3
-    assert max(seen[-1]) < 300 and all(sum(counts) <= digits.PIXELS for counts in seen)

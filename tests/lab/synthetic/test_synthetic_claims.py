@@ -11,12 +11,7 @@ from scipy import ndimage
 from scipy.spatial import cKDTree
 
 from atomizer_io.data.sample import Sample
-from atomizer_io.data.sensors import SENTINEL2_L2A
 from atomizer_lab.synthetic import task_scene
-from atomizer_lab.synthetic.land_cover import Cover
-from atomizer_lab.synthetic.landscape import Recipe, make_landscape
-from atomizer_lab.synthetic.optics import draw_sky, observe
-from atomizer_lab.synthetic.random_maps import Canvas
 
 Features = Callable[[Sample], NDArray[np.float64]]  # (pixels, features)
 TRAINING, HELD_OUT = range(60), range(1000, 1020)
@@ -139,25 +134,3 @@ def around(sample: Sample) -> NDArray[np.float64]:
 def test_detail_is_in_the_pixel_and_not_around_it() -> None:
     assert score("detail", around) < 0.55
     assert score("detail", lambda s: flat(bands(s, 0))) > 0.95
-
-
-def test_orchards_and_shrubs_of_a_landscape_differ_by_texture_only() -> None:
-    """The same in whole scenes, through the sensor's blur and noise."""
-    recipe = Recipe({Cover.ORCHARD: 1.0, Cover.SHRUB: 1.0}, 160.0, woods=0.0, relief_m=5.0)
-    bands_used = SENTINEL2_L2A.pick("B04", "B08")
-    pixels: dict[Cover, list[NDArray[np.float64]]] = {Cover.ORCHARD: [], Cover.SHRUB: []}
-    agreeing: dict[Cover, list[float]] = {Cover.ORCHARD: [], Cover.SHRUB: []}
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        land = make_landscape(rng, Canvas(64, 64, 10.0), recipe)
-        values = observe(rng, land, bands_used, 180, draw_sky(rng, land.canvas)).astype(np.float64)
-        down, right = np.gradient(values[0])
-        xx, yy, xy = (ndimage.uniform_filter(part, 5) for part in (right**2, down**2, right * down))
-        agreement = np.hypot(xx - yy, 2 * xy) / (xx + yy)
-        inside = land.border_m > 25
-        for cover in pixels:
-            pixels[cover].append(values[:, (land.cover == cover) & inside].T)
-            agreeing[cover].append(float(np.median(agreement[(land.cover == cover) & inside])))
-    rows, shrubs = (np.concatenate(pixels[cover]) for cover in pixels)
-    assert np.abs(rows.mean(axis=0) - shrubs.mean(axis=0)).max() < 0.25 * rows.std(axis=0).min()
-    assert np.mean(agreeing[Cover.ORCHARD]) > np.mean(agreeing[Cover.SHRUB]) + 0.2

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 import torch
 
-import atomizer_io as aio
 from atomizer_io.data.sample import Sample
 from atomizer_lab.synthetic import PROBES, SHAPES, scene
 from atomizer_lab.synthetic.dataset import Synthetic
@@ -86,40 +83,3 @@ def test_splits_and_seeds_never_meet() -> None:
     ]
     assert len(set().union(*sets)) == sum(map(len, sets)) == 6 * 99
     assert [len(Synthetic("eurosat", split)) for split in ("train", "validation", "test")] == [400, 100, 100]
-
-
-def test_the_dataset_is_a_dataset() -> None:
-    dataset = Synthetic("sen1floods11", size=32, length=5, transform=lambda sample: sample)
-    assert len(dataset) == 5 and len(list(dataset)) == 5
-    assert dataset.info.task == "segmentation" and dataset.info.extent_m == 320.0
-    assert dataset.channels == SHAPES["sen1floods11"].channels
-    assert dataset[2].meta.id == "synthetic-sen1floods11-000002"
-    assert torch.equal(dataset[-1].target, scene("sen1floods11", 4, 32).target)
-    with pytest.raises(IndexError):
-        dataset[5]
-    again = pickle.loads(pickle.dumps(Synthetic("pastis-r", "val", size=16, dates=2)))
-    assert again[0].meta.id == "synthetic-pastis-r-800000" and len(again[0].atoms) == 6
-    assert again.info.temporal and len(again.info.classes) == 19
-    assert Synthetic.info.task == "segmentation" and "pastis-r" in repr(again)
-    assert Synthetic("texture", length=3)[1].meta.id == "synthetic-texture-000001"
-
-
-@pytest.mark.parametrize("name", ["eurosat", "sen1floods11", "biomassters", "pastis-r", "dales", "fractal"])
-def test_a_model_takes_it(name: str) -> None:
-    dataset = Synthetic(name, size=SMALL.get(name, 24), dates=2, length=1)
-    info, sample = dataset.info, dataset[0]
-    model = aio.create_model(
-        "atomizer_io_tiny",
-        task=info.task,
-        num_outputs=info.num_outputs,
-        channels=dataset.channels,
-        extent_m=info.extent_m,
-        temporal=info.temporal,
-    ).eval()
-    with torch.no_grad():
-        if sample.queries is None:
-            assert model([sample.atoms]).shape == (1, 10)
-            return
-        sites = {a: site[:50] for a, site in sample.queries.sites.items()}
-        (output,) = model([sample.atoms], [sample.queries.positions[:50]], sites=[sites or None])
-    assert output.shape == (50, info.num_outputs) and bool(output.isfinite().all())
