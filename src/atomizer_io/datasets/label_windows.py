@@ -273,8 +273,10 @@ def by_date(
             out = {i for i, shown in zip(dated, match.tolist(), strict=True) if not shown}
             shown = tuple(i for i in window.sources if i not in out)
             groups.setdefault(shown, []).extend(here.tolist())
-    for sources, members in groups.items():
+    firsts = [min(str(dates[i]) for i in sources if dates[i] is not None) for sources in groups]
+    for number, (sources, members) in enumerate(groups.items()):
         index = np.sort(np.array(members))
-        first = min(str(dates[i]) for i in sources if dates[i] is not None)
-        name = window.id if len(groups) == 1 else f"{window.id}_{first}"
+        first = firsts[number]
+        again = f"_{firsts[:number].count(first) + 1}" if first in firsts[:number] else ""
+        name = window.id if len(groups) == 1 else f"{window.id}_{first}{again}"
         yield replace(window, id=name, sources=sources, labels=window.labels[index], positions=window.positions[index])
