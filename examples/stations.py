@@ -128,7 +128,7 @@ half_km = WIDTH_M / 2000
 for axis, values, title in zip(
     axes, (true, predicted, interpolated), ("temperature", "the network", "inverse distances"), strict=True
 ):
-    drawn = axis.imshow(values.reshape(60, 60), extent=(-half_km, half_km, -half_km, half_km), **shown)
+    drawn = axis.imshow(np.asarray(values).reshape(60, 60), extent=(-half_km, half_km, -half_km, half_km), **shown)
     axis.scatter(*xy.T, s=6, c="white", edgecolors="black", linewidths=0.4)
     axis.set_title(title, fontsize=9)
 _ = figure.colorbar(drawn, ax=axes, label="°C")

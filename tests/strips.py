@@ -58,7 +58,7 @@ class Strips(Dataset):
         return replace(sample, queries=replace(sample.queries, whole=name, members=torch.from_numpy(inside)))
 
 
-def model_of(scale: float = 8.0, **more: Any) -> aio.AtomizerIO:
+def model_of(scale: float = 1.0, **more: Any) -> aio.AtomizerIO:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", **{**SMALL, **more}).eval()
     with torch.no_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -30,6 +31,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ELSEWHERE = {
     "learn": "test_the_notebooks_run runs the examples that these pages are made of",
     "how-to/export.md": "tests/export/test_formats.py runs it, with the other tests of exported files",
+    "how-to/labels.md": "tests/test_docs.py runs it, with its commands",
     "how-to/dask.md": "needs a cluster: SLURM, Kubernetes",
     "lab": "notes on what was run",
 }
@@ -100,6 +102,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         values = chips.values(9, 9) if name == "image" else np.ones((1, 9, 9), np.uint8)
         (folder / "mydata/train" / name).mkdir(parents=True)
         chips.write(folder / f"mydata/train/{name}/a.tif", values, names=chips.NAMES if name == "image" else None)
+    assets = {name: {"href": f"{name}.tif"} for name in chips.NAMES}
+    for name, band in zip(chips.NAMES, chips.values(16, 16), strict=True):
+        chips.write(folder / f"{name}.tif", band[None], names=(name,))
+    item = {"type": "Feature", "id": "a", "properties": {"platform": "sentinel-2b"}, "assets": assets}
+    (folder / "item.json").write_text(json.dumps(item))
     (folder / "myfields").mkdir()
     chips.write(folder / "myfields/s2_20210704.tif", chips.values(64, 64), crs="EPSG:32632")
     xy = np.random.default_rng(2).uniform((500000, 4649360), (500640, 4650000), (120, 2))

@@ -198,7 +198,7 @@ class Absent:
 def test_a_file_that_differs_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.pt2").write_text("before")
     monkeypatch.setattr(formats, "_save_pt2", lambda network, path, texts: path.touch())
-    monkeypatch.setattr(formats, "runner", lambda path: lambda inputs: torch.zeros(1, 3))
+    monkeypatch.setattr(formats, "outputs_of", lambda path: lambda inputs: [torch.zeros(1, 3)])
     with pytest.raises(CheckpointError, match=r"differs from the model, by .*: nothing was written"):
         write(small(task="classification"), tmp_path / "x.pt2", "pt2")
     assert [place.read_text() for place in tmp_path.iterdir()] == ["before"]

@@ -168,20 +168,20 @@ def test_names_and_wavelengths_of_a_sensor_of_ones_own(tmp_path: Path) -> None:
     """Any name will do where the file or the user gives the wavelengths of the bands; else they are requested."""
     texts = ("one (490 nm)", "two (560 nm)", "three (842 nm)")
     path = write(tmp_path / "own.tif", values(5, 5), names=texts)
-    for sensor in ("enmap", "landsat9"):
+    for sensor in ("hyspex", "landsat9"):
         source = opened(path=path, sensor=sensor)
         assert [(c.sensor, c.name, c.wavelength_um) for c in source.channels] == [
             (sensor, "one", 0.49),
             (sensor, "two", 0.56),
             (sensor, "three", 0.842),
         ]
-    subset = opened(path=path, sensor="enmap", bands=["blue", "-", "nir"])
+    subset = opened(path=path, sensor="hyspex", bands=["blue", "-", "nir"])
     assert [(c.name, c.wavelength_um) for c in subset.channels] == [("blue", 0.49), ("nir", 0.842)]
     assert subset.numbers == (1, 3) and subset.channels[0].bandwidth_um == pytest.approx(0.07)
     silent = write(tmp_path / "silent.tif", values(5, 5), names=None)
     for bands in (None, "a,b,c"):
-        with pytest.raises(ConfigError, match=r"'enmap' is not a known sensor; .*wavelengths.*silent\.bands\.yaml"):
-            opened(path=silent, sensor="enmap", bands=bands)
+        with pytest.raises(ConfigError, match=r"'hyspex' is not a known sensor; .*wavelengths.*silent\.bands\.yaml"):
+            opened(path=silent, sensor="hyspex", bands=bands)
     with pytest.raises(ConfigError, match=r"'sentinl2' is not a known sensor; did you mean sentinel2"):
         opened(path=silent, sensor="sentinl2")
 

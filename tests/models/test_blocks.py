@@ -35,7 +35,7 @@ def test_small_blocks_and_recomputed_ones_predict_and_learn_alike(
         monkeypatch.setattr("atomizer_io.models.atomizer.ops.kernels.cells.library", lambda *_: None)
         monkeypatch.setattr("atomizer_io.models.atomizer.ops.kernels.queries.library", lambda *_: None)
     torch.manual_seed(0)
-    model, atoms = aio.create_model("atomizer_io_tiny", atoms_per_latent=64).double(), scene()
+    model, atoms = aio.create_model("atomizer_io_tiny", atoms_per_latent=64, budget=None).double(), scene()
     predictions, slopes = gradients(model, atoms)
     monkeypatch.setattr(memory, "CPU_BLOCK_BYTES", 500_000)
     monkeypatch.setattr(memory, "KEPT_BYTES", kept)

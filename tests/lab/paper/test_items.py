@@ -21,7 +21,9 @@ def where(folder: Path) -> Where:
 def test_every_item_lists_runs_of_every_scale(name: str, tmp_path: Path) -> None:
     result = item(name)
     assert result.name == name and result.shows and {SMALL, SMOKE} <= set(result.scales) <= set(SCALES)
-    assert (name in ("hyperspectral", "rates")) == (PAPER not in result.scales)  # the paper has nothing like them
+    assert (name in ("hyperspectral", "labels", "rates")) == (
+        PAPER not in result.scales
+    )  # the paper has nothing like them
     for scale in result.scales:
         names = [task.name for task in result.runs(scale, where(tmp_path))]
         assert names and len(set(names)) == len(names), scale
