@@ -74,6 +74,8 @@ def test_whitened_layers_move_by_a_share_of_the_learning_rate(tmp_path: Any) -> 
         settings = config.TrainingSettings(learning_rate=1.0, sensitive_rate=0.01, initialisation=initialisation)
         groups = parameter_groups(model, settings)
         assert [group["lr"] for group in groups] == shares
+    hiding = config.TrainingSettings(learning_rate=1.0, channel_dropout=config.ChannelDropout("groups"))
+    assert [group["lr"] for group in parameter_groups(model, hiding)] == [1.0]
     whitened, *_ = parameter_groups(model, config.TrainingSettings())
     stages = {".".join(names[id(weight)].split(".")[:2]) for weight in whitened["params"]}
     reading = {"encoder.h_init", "encoder.attention", "encoder.out", "decoder.observation", "tokenizer.learned"}

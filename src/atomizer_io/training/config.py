@@ -122,7 +122,9 @@ class TrainingSettings:
     weight_decay: float = 0.05
     ema: float = 0.999
     initialisation: Literal["data", "torch"] = FROM_DATA  # of fresh weights: from training samples, or torch's own
-    sensitive_rate: float = 0.003  # share of the learning rate for the layers that initialisation from data whitens
+    # share of the learning rate for layers that the initialisation from data whitens; None: 0.003, or all of it with
+    # channel dropout, as what comes and goes has to be learned by the layers that read it
+    sensitive_rate: float | None = None
     warmup: float = 0.05
     gradient_clip: float | None = 1.0
     patience: int = 10
@@ -157,7 +159,7 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.ema < 1:
             raise ConfigError(f"training.ema must be from 0 (off) to below 1, got {self.ema}")
-        if not 0 < self.sensitive_rate <= 1:
+        if self.sensitive_rate is not None and not 0 < self.sensitive_rate <= 1:
             raise ConfigError(
                 f"training.sensitive_rate must be above 0, and 1 (the whole rate) at most, got {self.sensitive_rate}"
             )

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from atomizer_io.models.base import Model
+from atomizer_io.training.augmentation import ChannelDropout
 from atomizer_io.training.config import FROM_DATA, TrainingSettings
 
+SENSITIVE_SHARE = 0.003  # chosen on synthetic floods and MARIDA: docs/lab/diary.md
 SMALL_NORM = 1e-6  # that torch adds to a norm before it divides by it
 
 
@@ -23,6 +25,9 @@ def parameter_groups(model: Model, training: TrainingSettings, loaded: Collectio
     """
     layers = model.layers()
     sensitive = model.sensitive() if training.initialisation == FROM_DATA else ()
+    share = training.sensitive_rate
+    if share is None:
+        share = SENSITIVE_SHARE if training.channel_dropout == ChannelDropout() else 1.0
     groups: dict[float, list[Tensor]] = {}
     for name, weight in model.named_parameters():
         if not weight.requires_grad:
@@ -31,7 +36,7 @@ def parameter_groups(model: Model, training: TrainingSettings, loaded: Collectio
         new = bool(loaded) and name not in loaded
         factor = 1.0 if new else training.layer_decay ** (len(layers) - 1 - depth)
         if f"{name}.".startswith(tuple(f"{layer}." for layer in sensitive)):
-            factor *= training.sensitive_rate
+            factor *= share
         groups.setdefault(factor, []).append(weight)
     return [{"params": groups[factor], "lr": training.learning_rate * factor} for factor in sorted(groups)]
 

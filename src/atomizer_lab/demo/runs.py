@@ -69,8 +69,7 @@ def flood_run(demo: Demo, preset: str, name: str, workers: int = 0) -> Run:
     training["learning_rate"] = 1e-3
     model: dict[str, Any] = {"preset": preset}
     if preset.startswith("atomizer_io"):
-        # channels that come and go and bands that shift have to be learned by the layers that read them
-        training |= {"learning_rate": 5e-4, "sensitive_rate": 1.0}
+        training["learning_rate"] = 5e-4
         model["settings"] = {"depth": 3, "processor_expansion": 4.0}
     options = {"like": FLOODS, "size": SIZE, "length": SCENES, "seed": demo.seed}
     return _run(demo, name, options, model, training, workers)
